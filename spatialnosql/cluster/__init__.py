@@ -1,0 +1,5 @@
+"""A sharded MongoDB on this machine, and the description of any other deployment."""
+
+from spatialnosql.cluster.local import LocalCluster
+
+__all__ = ["LocalCluster"]

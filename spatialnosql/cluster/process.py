@@ -1,0 +1,166 @@
+"""One server: its command line, its start, and what its log says when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from spatialnosql.cluster.folders import INSTEAD
+from spatialnosql.cluster.programs import Programs
+from spatialnosql.cluster.state import Process, State
+from spatialnosql.errors import ClusterError
+
+HOST = "127.0.0.1"
+# Below the range from which Linux takes the ports of outgoing connections, so nobody gets ours by chance.
+PORTS = range(20_000, 32_000)
+# Room that a server's files take as soon as it has started (journal, oplog, catalog).
+START_MB_PER_SERVER = 250
+
+COMMON = ("--bind_ip", HOST, "--nounixsocket", "--networkMessageCompressors", "snappy,zstd", "--logappend")
+MONGOD_PARAMETERS = (
+    "diagnosticDataCollectionEnabled=false",
+    # Asked to end, a primary waits 15 s for its clients to find another; here there is no other.
+    "shutdownTimeoutMillisForSignaledShutdown=100",
+)
+CONFIG_PARAMETERS = (
+    # Resharding would otherwise wait five minutes before it commits.
+    "reshardingMinimumOperationDurationMillis=0",
+)
+SHARD_PARAMETERS = (
+    # A range that moved away is kept 15 minutes for readers on secondaries; these sets have none.
+    "orphanCleanupDelaySecs=1",
+)
+
+
+def free_port(taken: set[int]) -> int:
+    """A port on loopback that nobody listens on and that is not in ``taken``."""
+    for port in random.sample(PORTS, 200):
+        if port not in taken and port_is_free(port):
+            return port
+    raise ClusterError(f"no free port between {PORTS.start} and {PORTS.stop} on {HOST}; {INSTEAD}")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on this port now."""
+    with socket.socket() as probe:
+        # As mongod does: connections that are only waiting to be forgotten do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except PermissionError as error:
+            raise ClusterError(
+                f"port {port} is reserved for root; choose one above 1023 with --port"
+            ) from error
+        except OSError:
+            return False
+    return True
+
+
+def listening(port: int) -> bool:
+    """Whether something accepts connections on this port."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex((HOST, port)) == 0
+
+
+def command_line(state: State, name: str, programs: Programs) -> list[str]:
+    """The command of one server, as a list; no shell sees it."""
+    log = ("--logpath", str(state.log(name)), "--port", str(state.ports[name]), *COMMON)
+    if name == "mongos":
+        return [str(programs.mongos), "--configdb", f"config/{HOST}:{state.ports['config']}", *log]
+    parameters = MONGOD_PARAMETERS + (CONFIG_PARAMETERS if name == "config" else SHARD_PARAMETERS)
+    role = "--configsvr" if name == "config" else "--shardsvr"
+    # The config server holds kilobytes; its cache need not be more than the smallest allowed.
+    cache_gb = 0.25 if name == "config" else state.cache_gb
+    storage = ("--dbpath", str(state.directory / name), "--wiredTigerCacheSizeGB", f"{cache_gb:g}")
+    settings = [word for parameter in parameters for word in ("--setParameter", parameter)]
+    command = [str(programs.mongod), role, "--replSet", name, *storage, "--oplogSize", "1024"]
+    return [*command, *log, *settings]
+
+
+def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes]:
+    """Start one server in a session of its own, so that Ctrl-C in the terminal does not reach it."""
+    port = state.ports[name]
+    if not port_is_free(port):
+        raise ClusterError(
+            f"port {port} for {name} is taken by another program; end that, or choose another "
+            f"{'with --port' if name == 'mongos' else '--dir'}; {INSTEAD}"
+        )
+    state.log(name).parent.mkdir(parents=True, exist_ok=True)
+    if name != "mongos":
+        (state.directory / name).mkdir(exist_ok=True)
+    with state.log(name).with_suffix(".out").open("wb") as output:
+        child = subprocess.Popen(
+            command_line(state, name, programs),
+            env={**os.environ, **programs.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=state.directory,
+            start_new_session=True,
+        )
+    process = Process.of(child.pid)
+    if process is not None:
+        state.processes[name] = process
+    state.save()
+    return child
+
+
+def wait_listening(state: State, name: str, deadline: float) -> None:
+    """Wait until a server accepts connections; raise with its last words if it dies or is too slow."""
+    while not listening(state.ports[name]):
+        check_alive(state, name)
+        if time.monotonic() > deadline:
+            raise ClusterError(
+                f"{name} does not answer on port {state.ports[name]}; {last_words(state, name)}"
+            )
+        time.sleep(0.03)
+    check_alive(state, name)
+
+
+def check_alive(state: State, name: str) -> None:
+    """Raise with a server's last words if it is dead."""
+    if not state.alive(name):
+        raise ClusterError(f"{name} died at its start; {last_words(state, name)}")
+
+
+def last_words(state: State, name: str) -> str:
+    """What a server said last, on one line, the path of its log, and what to do if we know."""
+    log = state.log(name)
+    tail = [message for line in tail_of(log) if (message := readable(line))]
+    tail = tail or tail_of(log.with_suffix(".out"))
+    said = " | ".join(tail[-3:]) or "it said nothing"
+    hint = ""
+    if "no space left" in said.lower() or "enospc" in said.lower():
+        hint = "; the disk is full: make room, or use a --dir on another disk"
+    elif "address already in use" in said.lower():
+        hint = "; the port is taken: end that program, or choose another with --port"
+    return f"it said: {said} (log: {log}){hint}; {INSTEAD}"
+
+
+def tail_of(path: Path, size: int = 65_536) -> list[str]:
+    """The last lines of a file that may be large or missing."""
+    try:
+        with path.open("rb") as handle:
+            handle.seek(max(0, path.stat().st_size - size))
+            return handle.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def readable(line: str) -> str | None:
+    """The message of a log line that tells of trouble (severity W, E or F), else None."""
+    try:
+        entry = json.loads(line)
+        if entry["s"] not in ("E", "F"):
+            return None
+        attributes = entry.get("attr") or {}
+        error = attributes.get("error") or attributes.get("reason") or attributes.get("message") or ""
+        return f"{entry['msg']} {error if isinstance(error, str) else json.dumps(error)}".strip()[:300]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -1,0 +1,94 @@
+"""One sharded MongoDB for the whole run, one fresh database for each test."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from spatialnosql.cluster import LocalCluster
+from spatialnosql.errors import DownloadError, MissingProgram
+
+TEST_URI_VARIABLE = "SPATIALNOSQL_TEST_URI"
+MONGO_FIXTURES = {"cluster", "cluster_uri", "client", "database"}
+
+
+class GivenCluster:
+    """A deployment that somebody else runs, in the place of a LocalCluster."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self.pids: dict[str, int] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that uses the cluster, so that ``-m 'not mongo'`` leaves out all of them."""
+    for item in items:
+        if MONGO_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.mongo)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """In CI a skip is a failure: what was not run was not tested."""
+    report: pytest.TestReport = yield
+    if os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"in CI a skip is a failure: {item.nodeid}: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """The same for a module that skips itself while it is imported (``pytest.importorskip``)."""
+    report: pytest.CollectReport = yield
+    if os.environ.get("CI") and report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"in CI a skip is a failure: {collector.nodeid}: {reason}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster | GivenCluster]:
+    """The sharded MongoDB of this run: started for it, or the one of SPATIALNOSQL_TEST_URI.
+
+    When the run is interrupted the fixture ends it; when the run is killed, the cluster's own guard does.
+    """
+    given = os.environ.get(TEST_URI_VARIABLE)
+    if given:
+        yield GivenCluster(given)
+        return
+    local = LocalCluster(shards=3)
+    try:
+        local.start()
+    except (DownloadError, MissingProgram) as error:
+        # Only "cannot be had" is a reason to skip; a cluster that does not start is a failure.
+        pytest.skip(f"no MongoDB: {error}")
+    try:
+        yield local
+    finally:
+        local.stop()
+
+
+@pytest.fixture(scope="session")
+def client(cluster: LocalCluster | GivenCluster) -> Iterator[MongoClient[dict[str, Any]]]:
+    """A client of the run's cluster."""
+    with MongoClient[dict[str, Any]](cluster.uri, serverSelectionTimeoutMS=10_000) as connected:
+        yield connected
+
+
+@pytest.fixture
+def database(client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str, Any]]]:
+    """A database of this test alone, dropped afterwards."""
+    name = f"test_{secrets.token_hex(6)}"
+    try:
+        yield client[name]
+    finally:
+        client.drop_database(name)
