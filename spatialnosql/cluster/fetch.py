@@ -164,7 +164,8 @@ def verify(archive: Path, package: Package) -> None:
     if digest.hexdigest() != package.sha256:
         raise DownloadError(
             f"{package.name} {package.version} is not what was pinned: SHA-256 {digest.hexdigest()}, "
-            f"expected {package.sha256}; nothing of it was used; check the mirror or proxy in between; {INSTEAD}"
+            f"expected {package.sha256}; nothing of it was used; check the mirror or proxy in between; "
+            f"{INSTEAD}"
         )
 
 

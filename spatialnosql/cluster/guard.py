@@ -20,7 +20,7 @@ if sys.stdin.buffer.read() != b"released":
     import json
     sys.path[:] = json.loads(sys.argv[2])
     from pathlib import Path
-    from spatialnosql.cluster.state import Process, reap_entry
+    from spatialnosql.cluster.state import reap_entry
     import time
     for _ in range(200):
         reap_entry(Path(sys.argv[1]))

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from spatialnosql.cluster.folders import INSTEAD, check_space, full_disk_explained, locked
 from spatialnosql.cluster.guard import Guard
-from spatialnosql.cluster.process import START_MB_PER_SERVER, free_port, port_is_free, spawn
+from spatialnosql.cluster.process import START_MB_PER_SERVER, PortTaken, free_port, port_is_free, spawn
 from spatialnosql.cluster.programs import Programs, find_programs
 from spatialnosql.cluster.state import (
     Process,
@@ -28,6 +28,7 @@ from spatialnosql.cluster.topology import assemble
 from spatialnosql.errors import ClusterError, UsageError
 
 START_TIMEOUT_S = 60.0
+START_ATTEMPTS = 3
 MAXIMUM_SHARDS = 32
 
 # The servers that this Python started and that may outlive it: kept, so that none becomes a zombie unseen.
@@ -82,10 +83,26 @@ def bring_up(state: State, programs: Programs) -> list[str]:
     with full_disk_explained(state.directory):
         state.directory.mkdir(parents=True, exist_ok=True)
         state.save()
-        for name in missing:
-            _children.append(spawn(state, name, programs))
-    assemble(state, START_TIMEOUT_S)
+        try:
+            for name in missing:
+                _children.append(spawn(state, name, programs))
+            assemble(state, START_TIMEOUT_S)
+        except BaseException:
+            # KeyboardInterrupt too: what was not whole is not left running.
+            started = [state.processes.pop(name) for name in missing if name in state.processes]
+            end_processes(started, clean=not state.temporary)
+            state.save()
+            raise
     return missing
+
+
+def forget_children() -> None:
+    """Let the servers outlive this Python without a warning about unfinished children."""
+    for child in _children:
+        child.poll()
+        if child.returncode is None:
+            child.returncode = 0
+    _children.clear()
 
 
 def take_down(state: State, *, clean: bool = True) -> list[str]:
@@ -134,6 +151,16 @@ class LocalCluster:
             return self
         programs = find_programs()
         reap()
+        for _ in range(START_ATTEMPTS - 1):
+            try:
+                return self._start_once(programs)
+            except PortTaken:
+                # Somebody took a port between our look and our start: others are as good, unless asked for.
+                if self._given is not None or (self._port is not None and not port_is_free(self._port)):
+                    raise
+        return self._start_once(programs)
+
+    def _start_once(self, programs: Programs) -> LocalCluster:
         if self._given is None:
             directory = Path(tempfile.mkdtemp(prefix="spatialnosql-"))
             temporary = True
@@ -144,7 +171,6 @@ class LocalCluster:
             with full_disk_explained(directory), locked(directory / ".lock"):
                 self._start_in(directory, temporary=temporary, programs=programs)
         except BaseException:
-            # KeyboardInterrupt too: whatever ends the start must not leave half a cluster behind.
             if self._state is not None:
                 self.stop()
             elif temporary:

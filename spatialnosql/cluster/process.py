@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import socket
 import subprocess
 import time
 from pathlib import Path
 
-from spatialnosql.cluster.folders import INSTEAD
+from spatialnosql.cluster.folders import INSTEAD, cache_folder
 from spatialnosql.cluster.programs import Programs
 from spatialnosql.cluster.state import Process, State
 from spatialnosql.errors import ClusterError
@@ -27,6 +28,7 @@ MONGOD_PARAMETERS = (
     # Asked to end, a primary waits 15 s for its clients to find another; here there is no other.
     "shutdownTimeoutMillisForSignaledShutdown=100",
 )
+MONGOS_PARAMETER = "mongosShutdownTimeoutMillisForSignaledShutdown=100"
 CONFIG_PARAMETERS = (
     # Resharding would otherwise wait five minutes before it commits.
     "reshardingMinimumOperationDurationMillis=0",
@@ -35,6 +37,10 @@ SHARD_PARAMETERS = (
     # A range that moved away is kept 15 minutes for readers on secondaries; these sets have none.
     "orphanCleanupDelaySecs=1",
 )
+
+
+class PortTaken(ClusterError):  # noqa: N818 - reads as what it is
+    """Another program listens on a port that a server needs."""
 
 
 def free_port(taken: set[int]) -> int:
@@ -72,7 +78,8 @@ def command_line(state: State, name: str, programs: Programs) -> list[str]:
     """The command of one server, as a list; no shell sees it."""
     log = ("--logpath", str(state.log(name)), "--port", str(state.ports[name]), *COMMON)
     if name == "mongos":
-        return [str(programs.mongos), "--configdb", f"config/{HOST}:{state.ports['config']}", *log]
+        metadata = ("--configdb", f"config/{HOST}:{state.ports['config']}")
+        return [str(programs.mongos), *metadata, *log, "--setParameter", MONGOS_PARAMETER]
     parameters = MONGOD_PARAMETERS + (CONFIG_PARAMETERS if name == "config" else SHARD_PARAMETERS)
     role = "--configsvr" if name == "config" else "--shardsvr"
     # The config server holds kilobytes; its cache need not be more than the smallest allowed.
@@ -87,9 +94,9 @@ def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes
     """Start one server in a session of its own, so that Ctrl-C in the terminal does not reach it."""
     port = state.ports[name]
     if not port_is_free(port):
-        raise ClusterError(
-            f"port {port} for {name} is taken by another program; end that, or choose another "
-            f"{'with --port' if name == 'mongos' else '--dir'}; {INSTEAD}"
+        other = "with --port" if name == "mongos" else "folder with --dir"
+        raise PortTaken(
+            f"port {port} for {name} is taken by another program; end that or choose another {other}; {INSTEAD}"
         )
     state.log(name).parent.mkdir(parents=True, exist_ok=True)
     if name != "mongos":
@@ -126,15 +133,22 @@ def wait_listening(state: State, name: str, deadline: float) -> None:
 def check_alive(state: State, name: str) -> None:
     """Raise with a server's last words if it is dead."""
     if not state.alive(name):
-        raise ClusterError(f"{name} died at its start; {last_words(state, name)}")
+        words = last_words(state, name)
+        kind = PortTaken if "address already in use" in words.lower() else ClusterError
+        raise kind(f"{name} died at its start; {words}")
 
 
 def last_words(state: State, name: str) -> str:
     """What a server said last, on one line, the path of its log, and what to do if we know."""
     log = state.log(name)
     tail = [message for line in tail_of(log) if (message := readable(line))]
-    tail = tail or tail_of(log.with_suffix(".out"))
-    said = " | ".join(tail[-3:]) or "it said nothing"
+    tail = tail or [line for line in tail_of(log.with_suffix(".out")) if not line.startswith("{")]
+    said = " | ".join(tail[-3:]) or "nothing about an error"
+    if state.temporary and log.exists():
+        # The folder goes away with the cluster; what explains its end must not.
+        kept = cache_folder() / "logs" / log.name
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        log = Path(shutil.copyfile(log, kept))
     hint = ""
     if "no space left" in said.lower() or "enospc" in said.lower():
         hint = "; the disk is full: make room, or use a --dir on another disk"
@@ -154,7 +168,7 @@ def tail_of(path: Path, size: int = 65_536) -> list[str]:
 
 
 def readable(line: str) -> str | None:
-    """The message of a log line that tells of trouble (severity W, E or F), else None."""
+    """The message of a log line that tells of trouble (severity E or F), else None."""
     try:
         entry = json.loads(line)
         if entry["s"] not in ("E", "F"):

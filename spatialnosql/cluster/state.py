@@ -22,7 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from spatialnosql.cluster.folders import cache_folder
+from spatialnosql.cluster.folders import cache_folder, locked
 from spatialnosql.errors import ClusterError
 
 FORMAT = 1
@@ -202,6 +202,12 @@ def reap() -> list[Path]:
 
 def reap_entry(entry: Path) -> Path | None:
     """End one registered cluster if its owner is dead; returns its folder."""
+    # One at a time: a late second reaper must not meet the servers of a cluster that was started since.
+    with locked(registry() / "lock"):
+        return _reap_entry(entry)
+
+
+def _reap_entry(entry: Path) -> Path | None:
     try:
         values = json.loads(entry.read_text())
         directory, owner = Path(values["directory"]), Process(**values["owner"])
