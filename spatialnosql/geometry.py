@@ -1,0 +1,297 @@
+"""Shapes as MongoDB writes them, to regions with MongoDB's semantics.
+
+The only place where coordinates are taken apart: positions are ``[longitude, latitude]`` everywhere in MongoDB, and
+leave here as separate arrays named `lng` and `lat`.
+
+- ``$geometry`` (GeoJSON): great-circle edges, borders inside, the smaller side of each ring unless the CRS is
+  MongoDB's strict-winding one
+- ``$box``, ``$polygon``, ``$center``: flat, in degrees, never across the antimeridian
+- ``$centerSphere`` and near: a sphere of radius 6378.1 km
+
+A shape that MongoDB rejects raises GeometryError; one that it may take but that cannot be covered safely raises
+UnsupportedShape. The rewriter answers both by sending the query unchanged, so that the server has the last word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from spatialnosql.edges import Edges, Floats, flat_edges, great_circle_edges
+from spatialnosql.errors import GeometryError, UnsupportedShape
+from spatialnosql.region import BoxRegion, CapRegion, DiscRegion, EdgeRegion, Region, UnionRegion
+from spatialnosql.rings import Rings, rings_to_region
+
+EARTH_RADIUS_M = 6_378_100.0
+STRICT_WINDING = "urn:x-mongodb:crs:strictwinding:EPSG:4326"
+_PLAIN_CRS = ("urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326")
+
+
+def within_to_region(operand: Mapping[str, Any]) -> Region:
+    """The region of the operand of ``$geoWithin``, such as ``{"$box": [[0, 0], [1, 1]]}``."""
+    name, value = _only_item(operand, "$geoWithin")
+    if name == "$geometry":
+        if _type_of(value) not in ("Polygon", "MultiPolygon"):
+            raise GeometryError(f"$geoWithin takes a Polygon or a MultiPolygon, not a {_type_of(value)}")
+        return geometry_to_region(value)
+    readers = {"$box": _box, "$polygon": _polygon, "$center": _center, "$centerSphere": _center_sphere}
+    if name not in readers:
+        raise GeometryError(f"$geoWithin has no {name}; it has $geometry, {', '.join(readers)}")
+    return readers[name](value)
+
+
+def intersects_to_region(operand: Mapping[str, Any]) -> Region:
+    """The region where a point intersects the operand of ``$geoIntersects``, ``{"$geometry": ...}``."""
+    name, value = _only_item(operand, "$geoIntersects")
+    if name != "$geometry":
+        raise GeometryError(f"$geoIntersects has no {name}; it has $geometry")
+    return geometry_to_region(value)
+
+
+def near_to_region(
+    lng: float, lat: float, *, min_distance_m: float = 0.0, max_distance_m: float = math.inf
+) -> Region:
+    """The ring of all places between two distances, in metres, from a point."""
+    _check_position(lng, lat, "the centre")
+    if math.isnan(min_distance_m) or math.isnan(max_distance_m) or min_distance_m < 0 or max_distance_m < 0:
+        raise GeometryError(f"a distance is negative or no number: {min_distance_m} to {max_distance_m} m")
+    outer = min(max_distance_m / EARTH_RADIUS_M, 4.0)  # more than half around the Earth is everywhere
+    return CapRegion(float(lng), float(lat), outer, min_distance_m / EARTH_RADIUS_M)
+
+
+def geometry_to_region(geometry: Mapping[str, Any]) -> Region:
+    """The region of a GeoJSON geometry of any type; lines and points are regions without an inside."""
+    kind = _type_of(geometry)
+    strict = _is_strict(geometry)
+    if strict and kind != "Polygon":
+        raise GeometryError(f"the strict-winding CRS is for a Polygon, not a {kind}")
+    if kind == "GeometryCollection":
+        members = _sequence(geometry.get("geometries"), "geometries")
+        if not members:
+            raise GeometryError("a GeometryCollection has no geometries")
+        return UnionRegion(tuple(geometry_to_region(member) for member in members))
+    coordinates = _sequence(geometry.get("coordinates"), f"the coordinates of a {kind}")
+    if kind == "Polygon":
+        if strict and len(coordinates) != 1:
+            raise GeometryError("a polygon of the strict-winding CRS has one ring only")
+        return rings_to_region(_rings([coordinates]), strict_winding=strict)
+    if kind == "MultiPolygon":
+        if not coordinates:
+            raise GeometryError("a MultiPolygon has no polygons")
+        return rings_to_region(_rings(coordinates))
+    if kind == "Point":
+        return _point(coordinates)
+    if kind == "MultiPoint":
+        if not coordinates:
+            raise GeometryError("a MultiPoint has no points")
+        return UnionRegion(tuple(_point(position) for position in coordinates))
+    lines = [coordinates] if kind == "LineString" else coordinates
+    return _lines(lines)
+
+
+# -- GeoJSON ----------------------------------------------------------------------------------------------
+
+_TYPES = (
+    "Point",
+    "MultiPoint",
+    "LineString",
+    "MultiLineString",
+    "Polygon",
+    "MultiPolygon",
+    "GeometryCollection",
+)
+
+
+def _type_of(geometry: Any) -> str:
+    if not isinstance(geometry, Mapping):
+        raise GeometryError(f"a GeoJSON geometry is a document, not {_brief(geometry)}")
+    kind = geometry.get("type")
+    if kind not in _TYPES:
+        raise GeometryError(f"{kind!r} is no GeoJSON type; they are {', '.join(_TYPES)}")
+    return str(kind)
+
+
+def _is_strict(geometry: Mapping[str, Any]) -> bool:
+    if "crs" not in geometry:
+        return False
+    crs = geometry["crs"]
+    properties = crs.get("properties") if isinstance(crs, Mapping) else None
+    name = properties.get("name") if isinstance(properties, Mapping) else None
+    if not isinstance(crs, Mapping) or crs.get("type") != "name" or name not in (*_PLAIN_CRS, STRICT_WINDING):
+        raise GeometryError(f"unknown CRS {name!r}; MongoDB knows {', '.join((*_PLAIN_CRS, STRICT_WINDING))}")
+    return name == STRICT_WINDING
+
+
+def _rings(polygons: Sequence[Any]) -> Rings:
+    """The rings of polygons, checked one by one, without their closing vertices."""
+    lngs, lats, counts, names, shells = [], [], [], [], []
+    for number, polygon in enumerate(polygons):
+        rings = _sequence(polygon, f"polygon {number}")
+        if not rings:
+            raise GeometryError(f"polygon {number} has no rings")
+        shell = len(counts)
+        for position, ring in enumerate(rings):
+            name = f"ring {position}" if len(polygons) == 1 else f"polygon {number} ring {position}"
+            lng, lat = _positions(ring, name)
+            if len(lng) < 4 or lng[0] != lng[-1] or lat[0] != lat[-1]:
+                closed = "is not closed: its last position must be its first" if len(lng) > 2 else "is no ring"
+                raise GeometryError(f"{name} of {len(lng)} positions {closed}")
+            # MongoDB drops a position that repeats the one before.
+            keep = (np.diff(lng) != 0) | (np.diff(lat) != 0)
+            lng, lat = lng[:-1][keep], lat[:-1][keep]
+            if len(lng) < 3:
+                raise GeometryError(f"{name} has {len(lng)} different positions; a ring needs at least 3")
+            lngs.append(lng)
+            lats.append(lat)
+            counts.append(len(lng))
+            names.append(name)
+            shells.append(shell)
+    sizes = np.array(counts, dtype=np.intp)
+    return Rings(
+        np.concatenate(lngs),
+        np.concatenate(lats),
+        np.cumsum(sizes) - sizes,
+        sizes,
+        tuple(names),
+        np.array(shells, dtype=np.intp),
+    )
+
+
+def _lines(lines: Sequence[Any]) -> Region:
+    if not lines:
+        raise GeometryError("a MultiLineString has no lines")
+    tables, places = [], []
+    for number, line in enumerate(lines):
+        lng, lat = _positions(line, f"line {number}")
+        keep = np.concatenate(([True], (np.diff(lng) != 0) | (np.diff(lat) != 0)))
+        lng, lat = lng[keep], lat[keep]
+        if len(lng) < 2:
+            raise GeometryError(f"line {number} has {len(lng)} different positions; a line needs at least 2")
+        value = np.zeros(len(lng) - 1)
+        tables.append(great_circle_edges(lng[:-1], lat[:-1], lng[1:], lat[1:], value))
+        places.append((lng, lat))
+    for lng, lat in places:
+        opposite = (np.abs(lat[:-1] + lat[1:]) < 1e-9) & (np.abs(np.abs(np.diff(lng)) - 180.0) < 1e-9)
+        if opposite.any():
+            raise UnsupportedShape("a line leads to the opposite side of the Earth")
+    return EdgeRegion(Edges(np.concatenate(tables), geodesic=True), "none")
+
+
+def _point(position: Any) -> Region:
+    lng, lat = _pair(position, "a point")
+    _check_position(lng, lat, "a point")
+    return CapRegion(lng, lat, 0.0)
+
+
+def _positions(value: Any, name: str) -> tuple[Floats, Floats]:
+    positions = _sequence(value, name)
+    try:
+        array = np.array(positions, dtype=np.float64)
+    except (TypeError, ValueError):
+        # Not all alike (an altitude here and there), or not all numbers: look at each.
+        array = np.array([_pair(position, f"position {i} of {name}") for i, position in enumerate(positions)])
+    if array.ndim != 2 or array.shape[1] < 2 or any(isinstance(x, str | bool) for p in positions[:1] for x in p):
+        raise GeometryError(f"{name} is not a list of [longitude, latitude] positions: {_brief(value)}")
+    lng, lat = array[:, 0].copy(), array[:, 1].copy()
+    valid = (np.abs(lng) <= 180.0) & (np.abs(lat) <= 90.0)
+    if not valid.all():
+        at = int(np.flatnonzero(~valid)[0])
+        _check_position(float(lng[at]), float(lat[at]), f"position {at} of {name}")
+    return lng, lat
+
+
+def _check_position(lng: float, lat: float, name: str) -> None:
+    if not (abs(lng) <= 180.0 and abs(lat) <= 90.0):
+        hint = " (latitude and longitude swapped?)" if abs(lng) <= 90.0 and abs(lat) <= 180.0 else ""
+        raise GeometryError(
+            f"{name} is [{lng:.10g}, {lat:.10g}]: longitude must be within 180 degrees, latitude within 90{hint}"
+        )
+
+
+# -- legacy -----------------------------------------------------------------------------------------------
+
+
+def _box(value: Any) -> Region:
+    corners = _sequence(value, "$box")
+    if len(corners) != 2:
+        raise GeometryError(f"$box takes two corners, not {len(corners)}")
+    (x1, y1), (x2, y2) = (_pair(corner, "a corner of $box") for corner in corners)
+    return BoxRegion(min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
+
+
+def _polygon(value: Any) -> Region:
+    positions = [_pair(position, "a position of $polygon") for position in _members(value, "$polygon")]
+    if len(positions) < 3:
+        raise GeometryError(f"$polygon takes at least 3 positions, not {len(positions)}")
+    lng, lat = np.array(positions, dtype=np.float64).T
+    table = flat_edges(lng, lat, np.roll(lng, -1), np.roll(lat, -1))
+    return EdgeRegion(Edges(table, geodesic=False), "odd")
+
+
+def _center(value: Any) -> Region:
+    lng, lat, radius = _circle(value, "$center")
+    return DiscRegion(lng, lat, radius)
+
+
+def _center_sphere(value: Any) -> Region:
+    lng, lat, radius = _circle(value, "$centerSphere")
+    _check_position(lng, lat, "the centre of $centerSphere")
+    if radius > math.pi - 1e-6:
+        raise UnsupportedShape(f"a $centerSphere of {radius} radians goes around the Earth")
+    return CapRegion(lng, lat, radius)
+
+
+def _circle(value: Any, name: str) -> tuple[float, float, float]:
+    parts = _sequence(value, name)
+    if len(parts) != 2:
+        raise GeometryError(f"{name} takes a centre and a radius, not {len(parts)} values")
+    lng, lat = _pair(parts[0], f"the centre of {name}")
+    radius = _number(parts[1], f"the radius of {name}")
+    if not 0 <= radius < math.inf:
+        raise GeometryError(f"the radius of {name} is {radius}; it must be a number, 0 or more")
+    return lng, lat, radius
+
+
+# -- values -----------------------------------------------------------------------------------------------
+
+
+def _only_item(operand: Any, operator: str) -> tuple[str, Any]:
+    if not isinstance(operand, Mapping) or len(operand) != 1:
+        raise GeometryError(f"{operator} takes a document with one shape, not {_brief(operand)}")
+    return next(iter(operand.items()))
+
+
+def _members(value: Any, name: str) -> Sequence[Any]:
+    """The members of a list, or the values of a document: legacy shapes may be written either way."""
+    return list(value.values()) if isinstance(value, Mapping) else _sequence(value, name)
+
+
+def _pair(value: Any, name: str) -> tuple[float, float]:
+    members = _members(value, name)
+    if len(members) < 2:
+        raise GeometryError(f"{name} is {_brief(value)}; it must be a longitude and a latitude")
+    return _number(members[0], name), _number(members[1], name)
+
+
+def _number(value: Any, name: str) -> float:
+    # bool is an int to Python but not a number to MongoDB; Decimal128 has to_decimal and is one.
+    number = value.to_decimal() if hasattr(value, "to_decimal") else value
+    if isinstance(number, bool | str | bytes) or not hasattr(number, "__float__"):
+        raise GeometryError(f"{name} holds {_brief(value)}, which is no number")
+    if not math.isfinite(float(number)):
+        raise GeometryError(f"{name} holds {float(number)}, which is no place")
+    return float(number)
+
+
+def _sequence(value: Any, name: str) -> Sequence[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | np.ndarray):
+        raise GeometryError(f"{name} must be a list, not {_brief(value)}")
+    return value
+
+
+def _brief(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
