@@ -12,10 +12,11 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from spatialnosql.cluster import LocalCluster
+from spatialnosql.cluster.programs import Programs, find_programs
 from spatialnosql.errors import DownloadError, MissingProgram
 
 TEST_URI_VARIABLE = "SPATIALNOSQL_TEST_URI"
-MONGO_FIXTURES = {"cluster", "cluster_uri", "client", "database"}
+MONGO_FIXTURES = {"cluster", "client", "database", "programs"}
 
 
 class GivenCluster:
@@ -56,7 +57,17 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster | GivenCluster]:
+def programs() -> Programs:
+    """The servers themselves, for tests that start their own."""
+    try:
+        return find_programs()
+    except (DownloadError, MissingProgram) as error:
+        # Only "cannot be had" is a reason to skip; a cluster that does not start is a failure.
+        pytest.skip(f"no MongoDB: {error}")
+
+
+@pytest.fixture(scope="session")
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster | GivenCluster]:
     """The sharded MongoDB of this run: started for it, or the one of SPATIALNOSQL_TEST_URI.
 
     When the run is interrupted the fixture ends it; when the run is killed, the cluster's own guard does.
@@ -65,16 +76,9 @@ def cluster() -> Iterator[LocalCluster | GivenCluster]:
     if given:
         yield GivenCluster(given)
         return
-    local = LocalCluster(shards=3)
-    try:
-        local.start()
-    except (DownloadError, MissingProgram) as error:
-        # Only "cannot be had" is a reason to skip; a cluster that does not start is a failure.
-        pytest.skip(f"no MongoDB: {error}")
-    try:
+    request.getfixturevalue("programs")
+    with LocalCluster(shards=3) as local:
         yield local
-    finally:
-        local.stop()
 
 
 @pytest.fixture(scope="session")

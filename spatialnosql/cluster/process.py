@@ -33,9 +33,13 @@ CONFIG_PARAMETERS = (
     # Resharding would otherwise wait five minutes before it commits.
     "reshardingMinimumOperationDurationMillis=0",
 )
+# The second wait of resharding, half a minute; older servers do not know the parameter and would not start.
+CONFIG_PARAMETERS_8_2 = ("reshardingDelayBeforeRemainingOperationTimeQueryMillis=0",)
 SHARD_PARAMETERS = (
     # A range that moved away is kept 15 minutes for readers on secondaries; these sets have none.
     "orphanCleanupDelaySecs=1",
+    # A change stream waits until every shard has said something later; idle ones speak every 10 s.
+    "periodicNoopIntervalSecs=1",
 )
 
 
@@ -81,6 +85,8 @@ def command_line(state: State, name: str, programs: Programs) -> list[str]:
         metadata = ("--configdb", f"config/{HOST}:{state.ports['config']}")
         return [str(programs.mongos), *metadata, *log, "--setParameter", MONGOS_PARAMETER]
     parameters = MONGOD_PARAMETERS + (CONFIG_PARAMETERS if name == "config" else SHARD_PARAMETERS)
+    if name == "config" and programs.version >= (8, 2):
+        parameters += CONFIG_PARAMETERS_8_2
     role = "--configsvr" if name == "config" else "--shardsvr"
     # The config server holds kilobytes; its cache need not be more than the smallest allowed.
     cache_gb = 0.25 if name == "config" else state.cache_gb
@@ -96,7 +102,8 @@ def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes
     if not port_is_free(port):
         other = "with --port" if name == "mongos" else "folder with --dir"
         raise PortTaken(
-            f"port {port} for {name} is taken by another program; end that or choose another {other}; {INSTEAD}"
+            f"port {port} for {name} is taken by another program; end that, or choose another {other}; "
+            f"{INSTEAD}"
         )
     state.log(name).parent.mkdir(parents=True, exist_ok=True)
     if name != "mongos":
