@@ -25,10 +25,10 @@ def assert_same_documents(
 ) -> None:
     """Assert that two answers hold the same documents, equally often and, if ``ordered``, in the same order.
 
-    Documents are the same when their BSON is: field order (but for ``_id``) and number types count. ``at_least`` guards
-    against the test that compares nothing with nothing. ``tie_key`` (a field, or a function of a
-    document) is what the order is by: where it is equal, any order will do. ``cut_by_limit`` says that
-    the answer stops at a limit, so that of those tied with the last any choice will do.
+    Documents are the same when their BSON is: field order (but for ``_id``) and number types count.
+    ``at_least`` guards against the test that compares nothing with nothing. ``tie_key`` (a field, or a
+    function of a document) is what the order is by: where it is equal, any order will do. ``cut_by_limit``
+    says that the answer stops at a limit, so that of those tied with the last any choice will do.
     """
     wanted, found = list(expected), list(actual)
     if len(wanted) < at_least:

@@ -1,0 +1,125 @@
+"""`python -m benchmarks NAME`: run one benchmark, or all, and print a table or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pymongo.errors import PyMongoError
+
+from benchmarks import frame
+from benchmarks.options import Options
+from spatialnosql.cli import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, explain
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.uri import resolve_uri
+
+
+class Benchmark(NamedTuple):
+    """One benchmark: its module has ``run(options) -> dict`` and may have ``table(result) -> str``."""
+
+    name: str
+    module: str
+    help: str
+
+
+REGISTRY: tuple[Benchmark, ...] = (
+    Benchmark("frame", "benchmarks.frame_check", "proves the frame: counts with and without an index"),
+)
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is not above zero")
+    return value
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Each benchmark runs every variant on the same data, alternating, and reports medians.",
+        epilog="\n".join(f"  {b.name:14} {b.help}" for b in REGISTRY)
+        + "\n\nExit codes: 0 done and all variants agree, 1 an error or variants that differ, 2 wrong usage.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one of the list below, or `all`")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument("--data", type=Path, help="points: .parquet or .csv (default: a generated city)")
+    parser.add_argument("--polygons", type=Path, help="areas: .geojson or .geojson.gz (default: generated)")
+    parser.add_argument(
+        "--shards", type=positive, default=3, help="of the cluster that is started (default: 3)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="take only the first N rows")
+    parser.add_argument(
+        "--repeats", type=positive, default=3, metavar="N", help="runs per variant (default: 3)"
+    )
+    parser.add_argument("--uri", help="use this MongoDB and start no cluster; server CPU is then unknown")
+    parser.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    return parser
+
+
+def run_one(benchmark: Benchmark, options: Options) -> tuple[dict[str, Any], str]:
+    """The result of a benchmark and its table."""
+    module = importlib.import_module(benchmark.module)
+    result: dict[str, Any] = module.run(options)
+    table = getattr(module, "table", frame.table)
+    return result, str(table(result))
+
+
+def all_equal(result: Any) -> bool:
+    """Whether no ``equal`` anywhere in a result is false."""
+    if isinstance(result, dict):
+        return result.get("equal") is not False and all(all_equal(value) for value in result.values())
+    return True
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = build_parser()
+    args = parser.parse_args(argv)
+    if args.list:
+        for benchmark in REGISTRY:
+            print(f"{benchmark.name:14} {benchmark.help}")
+        return EXIT_OK
+    chosen = [benchmark for benchmark in REGISTRY if args.name in (benchmark.name, "all")]
+    if not chosen:
+        names = ", ".join([*(benchmark.name for benchmark in REGISTRY), "all"])
+        print(f"benchmarks: no benchmark {args.name!r}; there are {names}", file=sys.stderr)
+        return EXIT_USAGE
+    results: dict[str, dict[str, Any]] = {}
+    try:
+        options = Options(
+            args.data, args.polygons, args.shards, args.seed, args.limit, args.repeats, resolve_uri(args.uri)
+        )
+        for benchmark in chosen:
+            print(f"benchmark {benchmark.name}: {benchmark.help}", file=sys.stderr, flush=True)
+            results[benchmark.name], table = run_one(benchmark, options)
+            if not args.json:
+                print(table, flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except (SpatialNoSQLError, PyMongoError, OSError, ModuleNotFoundError) as error:
+        if args.debug:
+            raise
+        print(f"benchmarks: {explain(error)}", file=sys.stderr)
+        return EXIT_ERROR
+    whole = results[chosen[0].name] if args.name != "all" else {"benchmark": "all", "benchmarks": results}
+    if args.json:
+        # NaN is no JSON: a benchmark that has nothing to say says null.
+        print(json.dumps(whole, allow_nan=False), flush=True)
+    if not all_equal(whole):
+        print("benchmarks: variants gave different answers; the numbers mean nothing", file=sys.stderr)
+        return EXIT_ERROR
+    return EXIT_OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,107 @@
+"""Where a benchmark runs: a cluster of its own, or the deployment of ``--uri``; collections to compare."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo import GEOSPHERE
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from benchmarks.cpu import ServerCpu
+from benchmarks.options import Options
+from spatialnosql.cluster import Deployment, LocalCluster, connect, describe
+from spatialnosql.placement import even_cuts, shard_by_geohash, shard_by_hash
+from spatialnosql.progress import Progress
+from spatialnosql.uri import redact
+
+INSERT_THREADS = 2
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A deployment with a database of this run alone, and the CPU of its processes."""
+
+    uri: str
+    database: Database[dict[str, Any]]
+    kind: Deployment
+    cpu: ServerCpu
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards there are; 1 for a deployment that is not sharded."""
+        return max(1, len(self.kind.shards))
+
+
+@contextlib.contextmanager
+def open_deployment(options: Options) -> Iterator[Bench]:
+    """Start a cluster, or connect to the one given; the database is dropped in the end."""
+    with contextlib.ExitStack() as stack:
+        if options.uri is None:
+            print(f"starting a cluster of {options.shards} shards ...", file=sys.stderr, flush=True)
+            cluster = stack.enter_context(LocalCluster(shards=options.shards))
+            uri, cpu = cluster.uri, ServerCpu(cluster.pids)
+        else:
+            uri, cpu = options.uri, ServerCpu(None)
+            print(f"using {redact(uri)}; server CPU is unknown there", file=sys.stderr, flush=True)
+        client = stack.enter_context(connect(uri))
+        kind = describe(client)
+        if kind.note():
+            print(kind.note(), file=sys.stderr, flush=True)
+        name = f"spatialnosql_bench_{secrets.token_hex(4)}"
+        stack.callback(client.drop_database, name)
+        yield Bench(uri, client[name], kind, cpu)
+
+
+def hashed_collection(
+    bench: Bench, name: str, batches: Iterable[list[dict[str, Any]]], total: int
+) -> Collection[dict[str, Any]]:
+    """What people have today: sharded on the hash of ``_id``, with a 2dsphere index on ``loc``."""
+    collection = bench.database[name]
+    if bench.kind.is_sharded:
+        shard_by_hash(collection)
+    insert(collection, batches, total)
+    collection.create_index([("loc", GEOSPHERE)])
+    return collection
+
+
+def geohash_collection(
+    bench: Bench, name: str, batches: Iterable[list[dict[str, Any]]], total: int, sample: Any
+) -> Collection[dict[str, Any]]:
+    """Sharded on ``{gh, _id}`` in even ranges of the sample's geohashes, with both indexes."""
+    collection = bench.database[name]
+    if bench.kind.is_sharded:
+        shard_by_geohash(collection, bench.kind.shards, even_cuts(sample, bench.n_shards))
+    else:
+        collection.create_index({"gh": 1, "_id": 1})
+    insert(collection, batches, total)
+    collection.create_index([("loc", GEOSPHERE)])
+    return collection
+
+
+def insert(
+    collection: Collection[dict[str, Any]], batches: Iterable[list[dict[str, Any]]], total: int
+) -> None:
+    """Insert unordered from two threads, with only a few batches in memory at a time."""
+    with (
+        Progress(f"inserting into {collection.name}", total, unit="documents") as progress,
+        ThreadPoolExecutor(INSERT_THREADS) as pool,
+    ):
+        waiting: deque[Future[int]] = deque()
+
+        def store(batch: list[dict[str, Any]]) -> int:
+            return len(collection.insert_many(batch, ordered=False).inserted_ids)
+
+        for batch in batches:
+            waiting.append(pool.submit(store, batch))
+            if len(waiting) > INSERT_THREADS:
+                progress.advance(waiting.popleft().result())
+        for future in waiting:
+            progress.advance(future.result())

@@ -1,0 +1,208 @@
+"""The frame of a benchmark: variants asked the same queries in turn, answers compared, medians reported.
+
+A benchmark is a module that builds its collections, describes each variant by functions and lets `compare`
+do the rest:
+
+    def run(options):
+        points, polygons = load_points(options, 200_000), load_polygons(options)
+        with open_deployment(options) as deployment:
+            ...
+            comparison = compare(polygons, [Variant("plain", ask), ...], cpu=deployment.cpu, ...)
+        return {"benchmark": "name", "n_points": ..., "n_shards": ..., **comparison.result()}
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.cpu import ServerCpu, client_cpu_s
+from benchmarks.examined import Examined
+from spatialnosql.progress import Progress
+
+Query = Any
+Answer = Any
+
+
+def size_of(answer: Answer) -> int:
+    """How many results an answer is: a count is itself."""
+    return answer if isinstance(answer, int) else len(answer)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to answer the queries. Only ``ask`` is timed."""
+
+    name: str
+    ask: Callable[[Query], Answer]
+    examine: Callable[[Query], Examined] | None = None
+    """What the query makes the server look at (`examined.examine_find` and its like)."""
+    canonical: Callable[[Answer], Any] = lambda answer: answer
+    """What of an answer must be equal among variants, e.g. a sorted list."""
+    size: Callable[[Answer], int] = size_of
+
+
+@dataclass
+class Timing:
+    """What one variant took, run by run."""
+
+    wall_s: list[float] = field(default_factory=list)
+    server_cpu_s: list[float | None] = field(default_factory=list)
+    client_cpu_s: list[float] = field(default_factory=list)
+    query_wall_s: list[list[float]] = field(default_factory=list)
+    results: int = 0
+    examined: Examined | None = None
+
+
+@dataclass
+class Comparison:
+    """The outcome for one set of queries."""
+
+    reference: str
+    n_queries: int
+    timings: dict[str, Timing]
+    unequal: list[tuple[str, int]]
+    """Variant and number of each query that was answered unlike the reference."""
+
+    def result(self) -> dict[str, Any]:
+        """The common keys of the contract: ``variants``, the ratios and ``equal``."""
+        variants = {name: _summary(timing) for name, timing in self.timings.items()}
+        return {
+            "n_queries": self.n_queries,
+            "variants": variants,
+            "ratio": self._ratios(variants, ("server_cpu_s",)),
+            "ratio_total": self._ratios(variants, ("server_cpu_s", "client_cpu_s")),
+            "ratio_wall": self._ratios(variants, ("wall_s",)),
+            "equal": not self.unequal,
+        }
+
+    def worst_query_ratio_wall(self, name: str) -> float | None:
+        """The lowest of (reference / variant) of the median wall times of any single query."""
+        plain, other = (_medians(self.timings[which].query_wall_s) for which in (self.reference, name))
+        ratios = [a / b for a, b in zip(plain, other, strict=True) if b > 0]
+        return min(ratios, default=None)
+
+    def _ratios(self, variants: dict[str, dict[str, Any]], keys: Sequence[str]) -> dict[str, float | None]:
+        base = _sum(variants[self.reference], keys)
+        ratios: dict[str, float | None] = {}
+        for name, values in variants.items():
+            cost = _sum(values, keys)
+            # Below a clock tick nothing was measured, so there is nothing to divide by.
+            ratios[name] = None if base is None or not cost else round(base / cost, 3)
+        return ratios
+
+
+def compare(
+    queries: Iterable[Query],
+    variants: Sequence[Variant],
+    *,
+    cpu: ServerCpu,
+    repeats: int = 3,
+    reference: str = "plain",
+    label: str = "queries",
+) -> Comparison:
+    """Ask every variant every query, ``repeats`` times over, the variants' order reversed each time.
+
+    Every answer of every run is compared with the reference's first, outside the timed part.
+    """
+    asked = list(queries)
+    by_name = {variant.name: variant for variant in variants}
+    expected: list[Any] | None = None
+    unequal: dict[tuple[str, int], None] = {}
+    timings = {name: Timing() for name in by_name}
+    # The reference first: its answers are what the others are compared with.
+    order = sorted(by_name, key=lambda name: name != reference)
+    with Progress(label, len(asked) * len(order) * repeats, unit="queries") as progress:
+        for run in range(repeats):
+            for name in order if run % 2 == 0 else reversed(order):
+                answers = _timed(by_name[name], asked, timings[name], cpu, progress)
+                canonical = [by_name[name].canonical(answer) for answer in answers]
+                expected = canonical if expected is None else expected
+                pairs = enumerate(zip(canonical, expected, strict=True))
+                unequal.update({(name, i): None for i, (ours, theirs) in pairs if ours != theirs})
+    for name, variant in by_name.items():
+        if variant.examine is not None:
+            timings[name].examined = Examined.total(variant.examine(query) for query in asked)
+    return Comparison(reference, len(asked), timings, list(unequal))
+
+
+def _timed(
+    variant: Variant, queries: Sequence[Query], timing: Timing, cpu: ServerCpu, progress: Progress
+) -> list[Answer]:
+    """The answers of one run; what it took is added to the timing."""
+    answers, walls = [], []
+    server, client, started = cpu.seconds(), client_cpu_s(), time.perf_counter()
+    for query in queries:
+        before = time.perf_counter()
+        answers.append(variant.ask(query))
+        walls.append(time.perf_counter() - before)
+        progress.advance()
+    wall, client_used, server_now = time.perf_counter() - started, client_cpu_s() - client, cpu.seconds()
+    timing.wall_s.append(wall)
+    timing.client_cpu_s.append(client_used)
+    timing.server_cpu_s.append(None if server is None or server_now is None else server_now - server)
+    timing.query_wall_s.append(walls)
+    timing.results = sum(variant.size(answer) for answer in answers)
+    return answers
+
+
+def _summary(timing: Timing) -> dict[str, Any]:
+    server = [seconds for seconds in timing.server_cpu_s if seconds is not None]
+    examined = timing.examined
+    return {
+        "wall_s": round(statistics.median(timing.wall_s), 4),
+        "server_cpu_s": round(statistics.median(server), 4) if server else None,
+        "client_cpu_s": round(statistics.median(timing.client_cpu_s), 4),
+        "keys": examined.keys if examined else None,
+        "docs": examined.docs if examined else None,
+        "shards": round(examined.shards / examined.queries, 2) if examined and examined.queries else None,
+        "results": timing.results,
+    }
+
+
+def _sum(values: dict[str, Any], keys: Sequence[str]) -> float | None:
+    found = [values[key] for key in keys]
+    return None if None in found else float(sum(found))
+
+
+def _medians(runs: list[list[float]]) -> list[float]:
+    return [statistics.median(walls) for walls in zip(*runs, strict=True)]
+
+
+# --- the table for people ---------------------------------------------------------------------------------
+
+COLUMNS = ("wall_s", "server_cpu_s", "client_cpu_s", "keys", "docs", "shards", "results")
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as text: one line a variant, for every kind of query."""
+    lines = [f"{result['benchmark']}: {result.get('n_points', 0):,} points, {result.get('n_shards')} shards"]
+    for kind, part in result.get("queries", {"": result}).items():
+        title = f"{kind + ': ' if kind else ''}{part.get('n_queries', '?')} queries, sums over all of them"
+        rows = [["variant", *COLUMNS, "ratio", "total", "wall"]]
+        for name, values in part["variants"].items():
+            ratios = [part.get(key, {}).get(name) for key in ("ratio", "ratio_total", "ratio_wall")]
+            cells = [_cell(values.get(column)) for column in COLUMNS]
+            rows.append([name, *cells, *(_cell(ratio, suffix="x") for ratio in ratios)])
+        lines += ["", title, *_aligned(rows)]
+        lines.append("every variant gave the same answers" if part["equal"] else "THE ANSWERS DIFFER")
+        if all(values.get("server_cpu_s") is None for values in part["variants"].values()):
+            lines.append("server CPU is unknown: the processes of a given --uri cannot be read")
+    return "\n".join([*lines, ""])
+
+
+def _cell(value: Any, suffix: str = "") -> str:
+    if value is None:
+        return "-"
+    return (f"{value:,}" if isinstance(value, int) else f"{value:,.2f}") + suffix
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
