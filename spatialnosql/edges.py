@@ -71,31 +71,39 @@ class Edges:
             )
         return -(rows[:, C0] * lng + rows[:, C2]) / np.where(rows[:, STEEP] > 0, 1.0, rows[:, C1])
 
+    def near_boxes(self, boxes: Floats) -> tuple[Ints, Ints]:
+        """All pairs of a box and an edge whose own boxes meet, in the order of the boxes."""
+        columns = self._columns
+        boxes_of, edges_of = [], []
+        # As many boxes at a time as keep the table of pairs small.
+        step = max(1, 8 * _MAX_PAIRS // max(1, len(self.table)))
+        for start in range(0, len(boxes), step):
+            west, south, east, north = boxes[start : start + step].T[:, :, None]
+            meet = (columns[LO_NEAR] <= east) & (columns[HI_NEAR] >= west)
+            meet &= (columns[SOUTH] <= north + TOLERANCE_DEG) & (columns[NORTH] >= south - TOLERANCE_DEG)
+            box, edge = np.nonzero(meet)
+            boxes_of.append(box + start)
+            edges_of.append(edge)
+        nothing = np.zeros(0, dtype=np.intp)
+        return np.concatenate([nothing, *boxes_of]), np.concatenate([nothing, *edges_of])
+
     def touch(self, rows: Floats, boxes: Floats) -> Bools:
         """Whether each edge comes within the tolerance of its box (west, south, east, north); may say yes too often."""
         west, south, east, north = boxes.T
         south, north = south - TOLERANCE_DEG, north + TOLERANCE_DEG
-        touching = (
-            (rows[:, LO_NEAR] <= east)
-            & (rows[:, HI_NEAR] >= west)
-            & (rows[:, SOUTH] <= north)
-            & (rows[:, NORTH] >= south)
-        )
+        touching: Bools = (rows[:, LO_NEAR] <= east) & (rows[:, HI_NEAR] >= west)
+        touching &= (rows[:, SOUTH] <= north) & (rows[:, NORTH] >= south)
         # An edge whose own box lies inside needs no more; of the others, look where they really run.
-        open_ = touching & ~(
-            (rows[:, LO] >= west)
-            & (rows[:, HI] <= east)
-            & (rows[:, SOUTH] >= south)
-            & (rows[:, NORTH] <= north)
-        )
-        open_ &= rows[:, STEEP] == 0
-        which = np.flatnonzero(open_)
+        inside = (rows[:, LO] >= west) & (rows[:, HI] <= east)
+        inside &= (rows[:, SOUTH] >= south) & (rows[:, NORTH] <= north)
+        which = np.flatnonzero(touching & ~inside & (rows[:, STEEP] == 0))
         if which.size:
             part = rows[which]
             # The tolerance to the sides too: a steep edge just beside the box may be far above it at its corner.
             reach = part[:, HI_NEAR] - part[:, HI]
-            left = np.clip(west[which] - reach, part[:, LO], part[:, HI])
-            right = np.clip(east[which] + reach, part[:, LO], part[:, HI])
+            left = np.maximum(west[which] - reach, part[:, LO])
+            right = np.maximum(np.minimum(east[which] + reach, part[:, HI]), part[:, LO])
+            left = np.minimum(left, right)
             a, b = self.latitude_at(part, left), self.latitude_at(part, right)
             low, high = np.minimum(a, b), np.maximum(a, b)
             turns = (part[:, TURN_LNG] >= left) & (part[:, TURN_LNG] <= right)
@@ -113,7 +121,7 @@ class Edges:
         return c * np.cos(x), c * np.sin(x), np.sin(y)
 
     def crossings(self, lng: Floats, lat: Floats) -> tuple[Ints, Bools]:
-        """For each point: the sum of the signs of the edges north of it, and whether any edge is within the tolerance."""
+        """For each point: the sum of the signs of the edges north of it, and whether an edge is within the tolerance."""
         total = np.zeros(lng.size, dtype=np.intp)
         near = np.zeros(lng.size, dtype=np.bool_)
         if not len(self.table):
@@ -144,9 +152,7 @@ class Edges:
         above = (y < bottom) | ((offset < 0) & (y <= top))
         crossed = above & (lo[edge] <= x) & (x < hi[edge])
         close = (
-            (np.abs(offset) <= self.tolerance)
-            & (y >= bottom - TOLERANCE_DEG)
-            & (y <= top + TOLERANCE_DEG)
+            (np.abs(offset) <= self.tolerance) & (y >= bottom - TOLERANCE_DEG) & (y <= top + TOLERANCE_DEG)
         )
         total = np.bincount(point, weights=np.where(crossed, sign[edge], 0.0), minlength=lng.size)
         near = np.zeros(lng.size, dtype=np.bool_)
@@ -209,16 +215,17 @@ def ragged(starts: Ints, counts: Ints) -> Ints:
     ends = np.cumsum(counts)
     if not ends.size:
         return np.zeros(0, dtype=np.intp)
-    return np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
+    members: Ints = np.arange(ends[-1]) + np.repeat(starts - (ends - counts), counts)
+    return members
 
 
-def great_circle_edges(
-    lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats, value: Floats
-) -> Floats:
-    """The table of great-circle edges from a to b; `value` is what the shape left of an edge counts.
+def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats) -> tuple[Floats, Ints]:
+    """The table of great-circle edges from a to b, and for each of its rows the number of the edge it is (part) of.
 
-    An edge over a pole (its ends on opposite meridians) becomes the two meridians it runs along.
+    The sign of an edge counts the side to its left as one. An edge over a pole (its ends on opposite meridians) becomes
+    the two meridians it runs along; one that crosses the antimeridian comes twice, a turn around the world apart.
     """
+    number = np.arange(lng_a.size)
     at_pole_a, at_pole_b = np.abs(lat_a) == 90.0, np.abs(lat_b) == 90.0
     # A pole has every longitude: take that of the other end, and the edge is the meridian it is.
     lng_a, lng_b = np.where(at_pole_a, lng_b, lng_a), np.where(at_pole_b, lng_a, lng_b)
@@ -227,14 +234,14 @@ def great_circle_edges(
     if over.size:
         pole = np.where(lat_a[over] + lat_b[over] >= 0, 90.0, -90.0)
         keep = np.abs(span) != 180.0
-        lng_a, lat_a, lng_b, lat_b, value = (
+        lng_a, lat_a, lng_b, lat_b, number = (
             np.concatenate(parts)
             for parts in (
                 (lng_a[keep], lng_a[over], lng_b[over]),
                 (lat_a[keep], lat_a[over], pole),
                 (lng_b[keep], lng_a[over], lng_b[over]),
                 (lat_b[keep], pole, lat_b[over]),
-                (value[keep], value[over], value[over]),
+                (number[keep], over, over),
             )
         )
         span = (lng_b - lng_a + 180.0) % 360.0 - 180.0
@@ -247,16 +254,16 @@ def great_circle_edges(
     length = np.linalg.norm(normal, axis=1)
     normal = np.where(east, 1.0, -1.0)[:, None] * normal / np.where(length > 0, length, 1.0)[:, None]
     south, north = np.minimum(lat_a, lat_b), np.maximum(lat_a, lat_b)
-    turn_lng, turn_lat = _turning_point(normal, lo, hi, south, north)
+    turn_lng, turn_lat = _turning_point(normal, lo, hi)
     turned = ~np.isnan(turn_lng)
     south = np.where(turned, np.minimum(south, turn_lat), south)
     north = np.where(turned, np.maximum(north, turn_lat), north)
     steep = (normal[:, 2] < _STEEP) | (length == 0)
     widest = np.minimum(np.maximum(np.abs(south), np.abs(north)) + TOLERANCE_DEG, 90.0)
     reach = np.minimum(TOLERANCE_DEG / np.maximum(np.cos(np.radians(widest)), 1e-12), 360.0)
-    sign = np.where(east, -value, value)
+    sign = np.where(east, -1.0, 1.0)
     table = _table(lo, hi, reach, south, north, turn_lng, turn_lat, normal, sign, steep)
-    return _around_the_world(table)
+    return _around_the_world(table, number)
 
 
 def flat_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats) -> Floats:
@@ -298,9 +305,7 @@ def _table(
     return table
 
 
-def _turning_point(
-    normal: Floats, lo: Floats, hi: Floats, south: Floats, north: Floats
-) -> tuple[Floats, Floats]:
+def _turning_point(normal: Floats, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
     """Where, strictly between its ends, a great circle turns from rising to falling (or back); NaN if nowhere."""
     horizontal = np.hypot(normal[:, 0], normal[:, 1])
     top = np.degrees(np.arctan2(horizontal, normal[:, 2]))
@@ -317,14 +322,18 @@ def _turning_point(
     return turn_lng, turn_lat
 
 
-def _around_the_world(table: Floats) -> Floats:
+def _around_the_world(table: Floats, number: Ints) -> tuple[Floats, Ints]:
     """Edges repeated a turn to the east or west where they, or their tolerance, cross the antimeridian."""
-    parts = [table]
-    for turn in (-360.0, 360.0):
-        shifted = table + np.isin(np.arange(_COLUMNS), (LO, HI, LO_NEAR, HI_NEAR, TURN_LNG)) * turn
-        parts.append(shifted[(shifted[:, LO_NEAR] <= 180.0) & (shifted[:, HI_NEAR] >= -180.0)])
-    kept = parts[0][(table[:, LO_NEAR] <= 180.0) & (table[:, HI_NEAR] >= -180.0)]
-    return np.concatenate([kept, *parts[1:]]) if len(parts[1]) or len(parts[2]) else kept
+    if float(table[:, LO_NEAR].min()) > -180.0 and float(table[:, HI_NEAR].max()) < 180.0:
+        return table, number
+    tables, numbers = [], []
+    for turn in (0.0, -360.0, 360.0):
+        shifted = table.copy()
+        shifted[:, [LO, HI, LO_NEAR, HI_NEAR, TURN_LNG]] += turn
+        visible = (shifted[:, LO_NEAR] <= 180.0) & (shifted[:, HI_NEAR] >= -180.0)
+        tables.append(shifted[visible])
+        numbers.append(number[visible])
+    return np.concatenate(tables), np.concatenate(numbers)
 
 
 def _unit(lng: Floats, lat: Floats) -> Floats:

@@ -86,7 +86,9 @@ def points_to_cells_masked(
     _check_bits(bits)
     lngs, lats = np.asarray(lng, dtype=np.float64), np.asarray(lat, dtype=np.float64)
     if lngs.shape != lats.shape:
-        raise UsageError(f"{lngs.size} longitudes but {lats.size} latitudes; give one of each for every point")
+        raise UsageError(
+            f"{lngs.size} longitudes but {lats.size} latitudes; give one of each for every point"
+        )
     # NaN compares false with everything, so it is invalid without being asked for.
     valid = (lngs >= -180.0) & (lngs <= 180.0) & (lats >= -90.0) & (lats <= 90.0)
     if not valid.all():
@@ -105,13 +107,14 @@ def points_to_cells_masked(
 
 def _axis_index(values: Floats, origin: float, step: float) -> NDArray[np.uint32]:
     """The index of each value's interval ``[origin + k*step, origin + (k+1)*step)``; the last one is closed."""
-    index = np.floor((values - origin) * (1.0 / step))
+    index: Floats = np.floor((values - origin) * (1.0 / step))
     border = index * step
     border += origin
     index -= values < border  # the sum above was rounded up across a border
     border += step
     index += values >= border  # or down
-    return np.minimum(index, _LAST, out=index).astype(np.uint32)
+    np.minimum(index, _LAST, out=index)
+    return index.astype(np.uint32)
 
 
 def _coordinate_error(lng: Floats, lat: Floats, valid: NDArray[np.bool_]) -> CoordinateError:
@@ -157,9 +160,9 @@ def cells_to_bounds(cells: ArrayLike, bits: int = BITS) -> tuple[Floats, Floats,
 def cells_to_indices(cells: ArrayLike, bits: int = BITS) -> tuple[Cells, Cells]:
     """Column (from the west) and row (from the south) of cells in the grid of their precision."""
     array = np.asarray(cells, dtype=np.uint64)
-    odd, even = _compact(array), _compact(array >> np.uint64(1))
+    last, other = _compact(np.stack([array, array >> np.uint64(1)]))
     # The last bit is the latitude's when the number of bits is even, the longitude's when it is odd.
-    return (odd, even) if bits % 2 else (even, odd)
+    return (last, other) if bits % 2 else (other, last)
 
 
 def indices_to_cells(x: ArrayLike, y: ArrayLike, bits: int = BITS) -> Cells:
@@ -174,7 +177,8 @@ def _interleave(high: NDArray[np.uint32], low: NDArray[np.uint32]) -> Cells:
     mask = np.uint32(0x7FFF)
     top = (_SPREAD[high >> half] << np.uint32(1)) | _SPREAD[low >> half]
     bottom = (_SPREAD[high & mask] << np.uint32(1)) | _SPREAD[low & mask]
-    return (top.astype(np.uint64) << np.uint64(30)) | bottom
+    cells: Cells = (top.astype(np.uint64) << np.uint64(30)) | bottom
+    return cells
 
 
 def _compact(values: Cells) -> Cells:

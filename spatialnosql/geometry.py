@@ -122,12 +122,16 @@ def _is_strict(geometry: Mapping[str, Any]) -> bool:
     name = properties.get("name") if isinstance(properties, Mapping) else None
     if not isinstance(crs, Mapping) or crs.get("type") != "name" or name not in (*_PLAIN_CRS, STRICT_WINDING):
         raise GeometryError(f"unknown CRS {name!r}; MongoDB knows {', '.join((*_PLAIN_CRS, STRICT_WINDING))}")
-    return name == STRICT_WINDING
+    return bool(name == STRICT_WINDING)
 
 
 def _rings(polygons: Sequence[Any]) -> Rings:
     """The rings of polygons, checked one by one, without their closing vertices."""
-    lngs, lats, counts, names, shells = [], [], [], [], []
+    lngs: list[Floats] = []
+    lats: list[Floats] = []
+    counts: list[int] = []
+    names: list[str] = []
+    shells: list[int] = []
     for number, polygon in enumerate(polygons):
         rings = _sequence(polygon, f"polygon {number}")
         if not rings:
@@ -137,7 +141,9 @@ def _rings(polygons: Sequence[Any]) -> Rings:
             name = f"ring {position}" if len(polygons) == 1 else f"polygon {number} ring {position}"
             lng, lat = _positions(ring, name)
             if len(lng) < 4 or lng[0] != lng[-1] or lat[0] != lat[-1]:
-                closed = "is not closed: its last position must be its first" if len(lng) > 2 else "is no ring"
+                closed = (
+                    "is not closed: its last position must be its first" if len(lng) > 2 else "is no ring"
+                )
                 raise GeometryError(f"{name} of {len(lng)} positions {closed}")
             # MongoDB drops a position that repeats the one before.
             keep = (np.diff(lng) != 0) | (np.diff(lat) != 0)
@@ -170,8 +176,7 @@ def _lines(lines: Sequence[Any]) -> Region:
         lng, lat = lng[keep], lat[keep]
         if len(lng) < 2:
             raise GeometryError(f"line {number} has {len(lng)} different positions; a line needs at least 2")
-        value = np.zeros(len(lng) - 1)
-        tables.append(great_circle_edges(lng[:-1], lat[:-1], lng[1:], lat[1:], value))
+        tables.append(great_circle_edges(lng[:-1], lat[:-1], lng[1:], lat[1:])[0])
         places.append((lng, lat))
     for lng, lat in places:
         opposite = (np.abs(lat[:-1] + lat[1:]) < 1e-9) & (np.abs(np.abs(np.diff(lng)) - 180.0) < 1e-9)
@@ -193,7 +198,11 @@ def _positions(value: Any, name: str) -> tuple[Floats, Floats]:
     except (TypeError, ValueError):
         # Not all alike (an altitude here and there), or not all numbers: look at each.
         array = np.array([_pair(position, f"position {i} of {name}") for i, position in enumerate(positions)])
-    if array.ndim != 2 or array.shape[1] < 2 or any(isinstance(x, str | bool) for p in positions[:1] for x in p):
+    if (
+        array.ndim != 2
+        or array.shape[1] < 2
+        or any(isinstance(x, str | bool) for p in positions[:1] for x in p)
+    ):
         raise GeometryError(f"{name} is not a list of [longitude, latitude] positions: {_brief(value)}")
     lng, lat = array[:, 0].copy(), array[:, 1].copy()
     valid = (np.abs(lng) <= 180.0) & (np.abs(lat) <= 90.0)
@@ -287,7 +296,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def _sequence(value: Any, name: str) -> Sequence[Any]:
-    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence | np.ndarray):
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise GeometryError(f"{name} must be a list, not {_brief(value)}")
     return value
 

@@ -58,37 +58,37 @@ class Histogram:
     def coarsened(self, bits: int) -> Histogram:
         """The same counts at a coarser precision."""
         if bits > self.bits:
-            raise UsageError(f"a histogram of {self.bits} bits cannot be made one of {bits}: it does not know")
+            raise UsageError(
+                f"a histogram of {self.bits} bits cannot be made one of {bits}: it does not know"
+            )
         parents = self.cells >> np.uint64(self.bits - bits)
         unique, first = np.unique(parents, return_index=True)
         counts = np.add.reduceat(self.counts, first) if len(unique) else self.counts[:0]
         return Histogram(bits, unique, counts)
 
     @cached_property
-    def _edges(self) -> tuple[Cells, NDArray[np.float64]]:
-        """Where each cell begins and ends on the curve, and how many points lie before."""
+    def _edges(self) -> tuple[Cells, NDArray[np.float64], NDArray[np.float64]]:
+        """Where each cell begins and ends on the curve, how many points lie before, and how many follow a unit."""
         lo, hi = cells_to_ranges(self.cells, self.bits)
         after = np.cumsum(self.counts).astype(np.float64)
-        borders = np.stack([lo, hi], axis=1).ravel()
-        below = np.stack([after - self.counts, after], axis=1).ravel()
-        return borders, below
+        slope = self.counts / 2.0 ** (BITS - self.bits)
+        zero = np.zeros(1)
+        borders = np.concatenate([np.zeros(1, dtype=np.uint64), np.stack([lo, hi], axis=1).ravel()])
+        below = np.concatenate([zero, np.stack([after - self.counts, after], axis=1).ravel()])
+        slopes = np.concatenate([zero, np.stack([slope, np.zeros_like(slope)], axis=1).ravel()])
+        return borders, below, slopes
 
     def points_before(self, bounds: ArrayLike) -> NDArray[np.float64]:
         """The expected number of points before each bound; within a cell, points are taken to be spread evenly."""
         places = np.asarray(bounds, dtype=np.uint64)
-        borders, below = self._edges
-        if not len(borders):
-            return np.zeros(places.shape)
-        after = np.searchsorted(borders, places, side="right")
-        left = np.maximum(after - 1, 0)
-        right = np.minimum(after, len(borders) - 1)
-        start, width = borders[left], borders[right] - borders[left]
-        # Differences of uint64 before floats: 60 bits do not fit a double.
-        offset = np.where(places > start, places - start, np.uint64(0)).astype(np.float64)
-        share = np.where(width > 0, offset / np.maximum(width, np.uint64(1)).astype(np.float64), 0.0)
-        value = below[left] + np.minimum(share, 1.0) * (below[right] - below[left])
-        return np.where(after == 0, 0.0, value)
+        borders, below, slope = self._edges
+        at = np.searchsorted(borders, places, side="right") - 1
+        # A difference of uint64 before it becomes a double: 60 bits do not fit one.
+        before: NDArray[np.float64] = below[at] + slope[at] * (places - borders[at])
+        return before
 
     def points_in(self, lo: ArrayLike, hi: ArrayLike) -> NDArray[np.float64]:
         """The expected number of points in half-open ranges of 60-bit cells."""
-        return self.points_before(hi) - self.points_before(lo)
+        low, high = self.points_before(np.stack([np.asarray(lo), np.asarray(hi)]))
+        inside: NDArray[np.float64] = high - low
+        return inside

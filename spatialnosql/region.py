@@ -56,8 +56,8 @@ class Region(Protocol):
     def refine(self, boxes: Floats, state: Any = None, parents: Ints | None = None) -> tuple[Status, Any]:
         """The status of each box, and a state to refine them further with.
 
-        Without a state the boxes are new. With the state of an earlier call, box i must lie inside box ``parents[i]`` of
-        that call; knowing it spares looking at the whole shape again.
+        Without a state the boxes are new. With the state of earlier calls, box i must lie inside box ``parents[i]``,
+        counted through all of those calls; knowing it spares looking at the whole shape again.
         """
 
     def settle(self, lng: Floats, lat: Floats) -> Status:
@@ -66,7 +66,7 @@ class Region(Protocol):
 
 @dataclass(frozen=True)
 class EdgeState:
-    """For each box of a call to `EdgeRegion.refine`: the edges that touch it."""
+    """For each box of all calls to `EdgeRegion.refine` so far: the edges that touch it."""
 
     starts: Ints
     counts: Ints
@@ -112,12 +112,11 @@ class EdgeRegion:
         """Boxes that an edge touches are boundary; the others are as their centres are."""
         table = self.edges.table
         if state is None or parents is None:
-            counts = np.full(len(boxes), len(table), dtype=np.intp)
-            edge = np.tile(np.arange(len(table)), len(boxes))
+            box, edge = self.edges.near_boxes(boxes)
         else:
             counts = state.counts[parents]
             edge = state.edges[ragged(state.starts[parents], counts)]
-        box = np.repeat(np.arange(len(boxes)), counts)
+            box = np.repeat(np.arange(len(boxes)), counts)
         touching = self.edges.touch(table[edge], boxes[box])
         box, edge = box[touching], edge[touching]
         counts = np.bincount(box, minlength=len(boxes))
@@ -126,7 +125,12 @@ class EdgeRegion:
         centre_lng = (boxes[clear, 0] + boxes[clear, 2]) / 2
         centre_lat = (boxes[clear, 1] + boxes[clear, 3]) / 2
         status[clear] = np.where(self._inside(centre_lng, centre_lat)[0], IN, OUT)
-        return status, EdgeState(np.cumsum(counts) - counts, counts, edge)
+        starts = np.cumsum(counts) - counts
+        if state is not None:
+            starts = np.concatenate([state.starts, starts + len(state.edges)])
+            counts = np.concatenate([state.counts, counts])
+            edge = np.concatenate([state.edges, edge])
+        return status, EdgeState(starts, counts, edge)
 
     def settle(self, lng: Floats, lat: Floats) -> Status:
         """Points by their winding number; unsure within the tolerance of an edge."""
@@ -204,6 +208,7 @@ class BoxRegion:
 
     def refine(self, boxes: Floats, state: Any = None, parents: Ints | None = None) -> tuple[Status, Any]:
         """Compare the sides."""
+        del state, parents
         return self._status(*boxes.T), None
 
     def settle(self, lng: Floats, lat: Floats) -> Status:
@@ -223,7 +228,7 @@ class BoxRegion:
 class CapRegion:
     """All places whose distance from a centre, as an angle, is between `inner_rad` and `outer_rad`.
 
-    ``$centerSphere``, ``$nearSphere``, ``$geoNear``; with `outer_rad` 0 a single point; with `inner_rad` above 0 a ring.
+    ``$centerSphere``, ``$nearSphere``, ``$geoNear``; a single point if `outer_rad` is 0, a ring if `inner_rad` is not.
     """
 
     lng: float
@@ -263,6 +268,7 @@ class CapRegion:
 
     def refine(self, boxes: Floats, state: Any = None, parents: Ints | None = None) -> tuple[Status, Any]:
         """Compare the nearest and the farthest point of each box."""
+        del state, parents
         nearest, farthest = self._distances(boxes)
         return self._status(nearest, farthest), None
 
@@ -283,7 +289,8 @@ class CapRegion:
         """Great-circle distance to points `turn` radians of longitude away (haversine: exact when small)."""
         own = math.radians(self.lat)
         h = np.sin((lat - own) / 2) ** 2 + math.cos(own) * np.cos(lat) * np.sin(turn / 2) ** 2
-        return 2 * np.arcsin(np.sqrt(np.minimum(h, 1.0)))
+        angle: Floats = 2 * np.arcsin(np.sqrt(np.minimum(h, 1.0)))
+        return angle
 
     def _distances(self, boxes: Floats) -> tuple[Floats, Floats]:
         """Distance to the nearest and to the farthest point of each box.
@@ -338,6 +345,7 @@ class DiscRegion:
 
     def refine(self, boxes: Floats, state: Any = None, parents: Ints | None = None) -> tuple[Status, Any]:
         """Compare the nearest and the farthest point of each box."""
+        del state, parents
         west, south, east, north = boxes.T
         dx = np.maximum(np.maximum(west - self.lng, self.lng - east), 0.0)
         dy = np.maximum(np.maximum(south - self.lat, self.lat - north), 0.0)

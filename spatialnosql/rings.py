@@ -1,4 +1,4 @@
-"""Rings of GeoJSON polygons on the sphere: are they valid, and which side of them is inside?
+"""Rings of GeoJSON polygons on the sphere: whether they are valid, and which side of them is inside.
 
 MongoDB's rules: a ring is simple (no vertex twice, no crossing edges), its inside is the smaller side whatever its
 direction, and holes lie inside their shell. With the strict-winding CRS the inside is what lies to the left.
@@ -53,12 +53,15 @@ class Rings:
     @property
     def is_hole(self) -> Bools:
         """Which rings are holes."""
-        return self.shell != np.arange(len(self.shell))
+        holes: Bools = self.shell != np.arange(len(self.shell))
+        return holes
 
     def mirrored(self) -> Rings:
         """The mirror image in the equator, with the same sides left and right."""
         backwards = np.repeat(2 * self.starts + self.counts - 1, self.counts) - np.arange(len(self.lng))
-        return Rings(self.lng[backwards], -self.lat[backwards], self.starts, self.counts, self.names, self.shell)
+        return Rings(
+            self.lng[backwards], -self.lat[backwards], self.starts, self.counts, self.names, self.shell
+        )
 
 
 def rings_to_region(rings: Rings, *, strict_winding: bool = False) -> Region:
@@ -73,7 +76,10 @@ def rings_to_region(rings: Rings, *, strict_winding: bool = False) -> Region:
 
 
 def _region(rings: Rings, strict_winding: bool) -> Region:
-    check_simple(rings)
+    follow = rings.next
+    table, edge = great_circle_edges(rings.lng, rings.lat, rings.lng[follow], rings.lat[follow])
+    _check_vertices(rings)
+    _check_crossings(rings, table, edge)
     left_area, pole_left = _left_sides(rings)
     if not strict_winding and bool((np.abs(left_area - 2 * np.pi) < _HEMISPHERE_DOUBT).any()):
         raise UnsupportedShape("a ring is a hemisphere: which side is the smaller one is the server's to say")
@@ -82,9 +88,7 @@ def _region(rings: Rings, strict_winding: bool) -> Region:
     side = np.where(flipped, -1.0, 1.0)
     _check_holes(rings, side, pole_inside)
     counts = np.where(rings.is_hole, -1, 1)
-    value = (side * counts)[rings.ring]
-    follow = rings.next
-    table = great_circle_edges(rings.lng, rings.lat, rings.lng[follow], rings.lat[follow], value)
+    table[:, SIGN] *= (side * counts)[rings.ring[edge]]
     return EdgeRegion(Edges(table, geodesic=True), "positive", int((pole_inside * counts).sum()))
 
 
@@ -93,7 +97,8 @@ def _through_pole(rings: Rings, pole: float) -> Bools:
     follow = rings.next
     opposite = np.abs(rings.lng - rings.lng[follow]) == 180.0
     over = opposite & ((rings.lat + rings.lat[follow]) * pole > 0) & (np.abs(rings.lat[follow]) < 90.0)
-    return (rings.lat == pole) | over
+    through: Bools = (rings.lat == pole) | over
+    return through
 
 
 def _left_sides(rings: Rings) -> tuple[Floats, Ints]:
@@ -124,12 +129,12 @@ def _north_pole_left(rings: Rings, ring: int) -> int:
     """Whether the pole is left of a ring that runs through the other: step off an edge to the left and count."""
     part = slice(int(rings.starts[ring]), int(rings.starts[ring] + rings.counts[ring]))
     lng, lat = rings.lng[part], rings.lat[part]
-    table = great_circle_edges(lng, lat, np.roll(lng, -1), np.roll(lat, -1), np.ones(lng.size))
+    table, _ = great_circle_edges(lng, lat, np.roll(lng, -1), np.roll(lat, -1))
     edges = Edges(table, geodesic=True)
     usable = np.flatnonzero((table[:, STEEP] == 0) & (table[:, LO] >= -180.0) & (table[:, HI] <= 180.0))
     if not usable.size:
         raise UnsupportedShape("all edges of a ring run along meridians through a pole")
-    row = table[[usable[np.argmax((table[usable, HI] - table[usable, LO]))]]]
+    row = table[[usable[np.argmax(table[usable, HI] - table[usable, LO])]]]
     middle = (row[:, LO] + row[:, HI]) / 2
     left = edges.latitude_at(row, middle) - np.sign(row[:, SIGN]) * _STEP_DEG
     total, near = edges.crossings(middle, left)
@@ -141,17 +146,15 @@ def _north_pole_left(rings: Rings, ring: int) -> int:
 # -- validity ---------------------------------------------------------------------------------------------
 
 
-def check_simple(rings: Rings) -> None:
-    """Raise unless every ring is simple and no ring touches another ring of its polygon."""
-    _check_vertices(rings)
+def _check_crossings(rings: Rings, table: Floats, edge: Ints) -> None:
+    """No edges of one polygon cross or touch, but for neighbours in a ring; an edge has its first vertex's number."""
     follow = rings.next
-    # Edge i runs from vertex i to the next. The table may hold an edge twice (a turn around the world apart) and
-    # orders them anew, so boxes are taken from the table of each edge alone, by carrying its number as its value.
-    number = np.arange(1, len(rings.lng) + 1, dtype=np.float64)
-    table = great_circle_edges(rings.lng, rings.lat, rings.lng[follow], rings.lat[follow], number)
-    edge = np.abs(table[:, SIGN]).astype(np.intp) - 1
-    boxes = shapely.box(table[:, LO], table[:, SOUTH] - 1e-12, table[:, HI], table[:, NORTH] + 1e-12)
-    first, second = shapely.STRtree(boxes).query(boxes)
+    # The diagonal of an edge's box has the same box, which is all that the tree looks at.
+    diagonals = np.empty((len(table), 2, 2))
+    diagonals[:, 0, 0], diagonals[:, 1, 0] = table[:, LO], table[:, HI]
+    diagonals[:, 0, 1], diagonals[:, 1, 1] = table[:, SOUTH] - 1e-12, table[:, NORTH] + 1e-12
+    lines = shapely.linestrings(diagonals)
+    first, second = shapely.STRtree(lines).query(lines)
     first, second = edge[first], edge[second]
     polygon = rings.shell[rings.ring]
     pairs = (first < second) & (polygon[first] == polygon[second])
@@ -180,16 +183,16 @@ def check_simple(rings: Rings) -> None:
         )
     if doubtful.any():
         i = int(first[np.flatnonzero(doubtful)[0]])
-        raise UnsupportedShape(f"{rings.names[rings.ring[i]]} touches itself or another ring near {_place(rings, i)}")
+        raise UnsupportedShape(
+            f"{rings.names[rings.ring[i]]} touches itself or another ring near {_place(rings, i)}"
+        )
 
 
 def _check_vertices(rings: Rings) -> None:
     """No place twice in one ring; no edge between opposite points of the Earth."""
     lng = np.where((np.abs(rings.lat) == 90.0), 0.0, np.where(rings.lng == 180.0, -180.0, rings.lng)) + 0.0
     order = np.lexsort((lng, rings.lat, rings.ring))
-    same = (
-        (np.diff(lng[order]) == 0) & (np.diff(rings.lat[order]) == 0) & (np.diff(rings.ring[order]) == 0)
-    )
+    same = (np.diff(lng[order]) == 0) & (np.diff(rings.lat[order]) == 0) & (np.diff(rings.ring[order]) == 0)
     if same.any():
         vertex = int(order[np.flatnonzero(same)[0]])
         raise GeometryError(f"{rings.names[rings.ring[vertex]]} comes twice to {_place(rings, vertex)}")
@@ -198,7 +201,9 @@ def _check_vertices(rings: Rings) -> None:
     apart = np.einsum("ij,ij->i", vectors, vectors[follow])
     if (apart < -1 + 1e-12).any():
         vertex = int(np.argmin(apart))
-        raise UnsupportedShape(f"the edge from {_place(rings, vertex)} leads to the opposite side of the Earth")
+        raise UnsupportedShape(
+            f"the edge from {_place(rings, vertex)} leads to the opposite side of the Earth"
+        )
     if (np.linalg.norm(vectors - vectors[follow], axis=1) < 1e-14).any():
         raise UnsupportedShape("two vertices in a row are the same but for rounding")
 
@@ -215,10 +220,10 @@ def _check_holes(rings: Rings, side: Floats, pole_inside: Ints) -> None:
         for ring in members:
             part = np.arange(rings.starts[ring], rings.starts[ring] + rings.counts[ring])
             ahead = follow[part]
-            value = np.full(part.size, side[ring])
-            table = great_circle_edges(
-                rings.lng[part], rings.lat[part], rings.lng[ahead], rings.lat[ahead], value
+            table, _ = great_circle_edges(
+                rings.lng[part], rings.lat[part], rings.lng[ahead], rings.lat[ahead]
             )
+            table[:, SIGN] *= side[ring]
             others = members[members != ring]
             where = points[members != ring]
             total, _ = Edges(table, geodesic=True).crossings(rings.lng[where], rings.lat[where])

@@ -29,5 +29,7 @@ def settle_points(region: Region, lng: ArrayLike, lat: ArrayLike) -> Status:
     """The status of points by their coordinates, which must be valid: IN, OUT or UNSURE for each."""
     lngs, lats = np.asarray(lng, dtype=np.float64).reshape(-1), np.asarray(lat, dtype=np.float64).reshape(-1)
     if lngs.shape != lats.shape:
-        raise UsageError(f"{lngs.size} longitudes but {lats.size} latitudes; give one of each for every point")
+        raise UsageError(
+            f"{lngs.size} longitudes but {lats.size} latitudes; give one of each for every point"
+        )
     return region.settle(lngs, lats)
