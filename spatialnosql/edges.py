@@ -121,7 +121,7 @@ class Edges:
         return c * np.cos(x), c * np.sin(x), np.sin(y)
 
     def crossings(self, lng: Floats, lat: Floats) -> tuple[Ints, Bools]:
-        """For each point: the sum of the signs of the edges north of it, and whether an edge is within the tolerance."""
+        """For each point: the signs of the edges north of it summed, and whether an edge is within the tolerance."""
         total = np.zeros(lng.size, dtype=np.intp)
         near = np.zeros(lng.size, dtype=np.bool_)
         if not len(self.table):
