@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +16,9 @@ from pymongo.database import Database
 from benchmarks.cpu import ServerCpu
 from benchmarks.options import Options
 from spatialnosql.cluster import Deployment, LocalCluster, connect, describe
+from spatialnosql.loading import insert
 from spatialnosql.placement import even_cuts, shard_by_geohash, shard_by_hash
-from spatialnosql.progress import Progress
 from spatialnosql.uri import redact
-
-INSERT_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -84,24 +80,3 @@ def geohash_collection(
     insert(collection, batches, total)
     collection.create_index([("loc", GEOSPHERE)])
     return collection
-
-
-def insert(
-    collection: Collection[dict[str, Any]], batches: Iterable[list[dict[str, Any]]], total: int
-) -> None:
-    """Insert unordered from two threads, with only a few batches in memory at a time."""
-    with (
-        Progress(f"inserting into {collection.name}", total, unit="documents") as progress,
-        ThreadPoolExecutor(INSERT_THREADS) as pool,
-    ):
-        waiting: deque[Future[int]] = deque()
-
-        def store(batch: list[dict[str, Any]]) -> int:
-            return len(collection.insert_many(batch, ordered=False).inserted_ids)
-
-        for batch in batches:
-            waiting.append(pool.submit(store, batch))
-            if len(waiting) > INSERT_THREADS:
-                progress.advance(waiting.popleft().result())
-        for future in waiting:
-            progress.advance(future.result())

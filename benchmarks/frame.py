@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.cpu import ServerCpu, client_cpu_s
-from benchmarks.examined import Examined
+from spatialnosql.examined import Examined
 from spatialnosql.progress import Progress
 
 Query = Any

@@ -10,9 +10,9 @@ from typing import Any
 
 from benchmarks.data import Area, load_points, load_polygons
 from benchmarks.deployment import hashed_collection, open_deployment
-from benchmarks.examined import examine_count
 from benchmarks.frame import Variant, compare
 from benchmarks.options import Options
+from spatialnosql.examined import examine_count
 
 ROWS, POLYGONS = 20_000, 20
 SCAN = {"$natural": 1}

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from spatialnosql import __version__
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.uri import URI_VARIABLE, redact
 
 EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+LONGEST_MESSAGE = 600  # characters of an error that are shown without --debug
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,10 @@ def explain(error: Exception) -> str:
         )
         if extra:
             return f"{error.name} is not installed; install it with: pip install 'spatialnosql[{extra}]'"
-    text = " ".join(str(error).split()) or type(error).__name__
+    # What the server said, without the whole reply that PyMongo appends; it may quote a large query.
+    said = error.details.get("errmsg") if isinstance(error, OperationFailure) and error.details else None
+    text = " ".join(str(said or error).split()) or type(error).__name__
+    text = text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]} ..."
     return redact(text if isinstance(error, SpatialNoSQLError) else f"{type(error).__name__}: {text}")
 
 

@@ -20,10 +20,10 @@ from benchmarks import deployment
 from benchmarks.cpu import ServerCpu, client_cpu_s, process_cpu_s
 from benchmarks.data import Points, find_columns, load_points, load_polygons, read_columns, read_polygons
 from benchmarks.deployment import geohash_collection, hashed_collection, open_deployment
-from benchmarks.examined import Examined, examine_count, examine_find, examined
 from benchmarks.frame import Comparison, Timing, Variant, compare, table
 from benchmarks.options import Options
 from spatialnosql.errors import ClusterError, UsageError
+from spatialnosql.examined import Examined, examine_count, examine_find, examined
 
 NO_CPU = ServerCpu(None)
 COMMON_KEYS = {"benchmark", "n_points", "n_shards", "variants", "ratio", "ratio_total", "ratio_wall", "equal"}
