@@ -229,7 +229,7 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
     at_pole_a, at_pole_b = np.abs(lat_a) == 90.0, np.abs(lat_b) == 90.0
     # A pole has every longitude: take that of the other end, and the edge is the meridian it is.
     lng_a, lng_b = np.where(at_pole_a, lng_b, lng_a), np.where(at_pole_b, lng_a, lng_b)
-    span = (lng_b - lng_a + 180.0) % 360.0 - 180.0
+    span = _turn(lng_a, lng_b)
     over = np.flatnonzero(np.abs(span) == 180.0)
     if over.size:
         pole = np.where(lat_a[over] + lat_b[over] >= 0, 90.0, -90.0)
@@ -244,10 +244,12 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
                 (number[keep], over, over),
             )
         )
-        span = (lng_b - lng_a + 180.0) % 360.0 - 180.0
+        span = _turn(lng_a, lng_b)
     east = span >= 0
-    lo = np.where(east, lng_a, lng_b)
-    hi = lo + np.abs(span)
+    lo, end = np.where(east, lng_a, lng_b), np.where(east, lng_b, lng_a)
+    # Not lo + |span|, which is rounded: the next edge begins at `end`, and a point on that very meridian must find it
+    # in exactly one of the two.
+    hi = end + 360.0 * np.rint((lo + np.abs(span) - end) / 360.0)
     a, b = _unit(lng_a, lat_a), _unit(lng_b, lat_b)
     # (a+b) x (b-a) = 2 a x b, and keeps its digits when a and b are close.
     normal = np.cross(a + b, b - a)
@@ -263,7 +265,13 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
     reach = np.minimum(TOLERANCE_DEG / np.maximum(np.cos(np.radians(widest)), 1e-12), 360.0)
     sign = np.where(east, -1.0, 1.0)
     table = _table(lo, hi, reach, south, north, turn_lng, turn_lat, normal, sign, steep)
-    return _around_the_world(table, number)
+    return _around_the_world(table, end, number)
+
+
+def _turn(lng_a: Floats, lng_b: Floats) -> Floats:
+    """Degrees to the east from a to b the short way, exact but for the antimeridian; 180 either way is 180."""
+    step: Floats = lng_b - lng_a
+    return np.where(step > 180.0, step - 360.0, np.where(step < -180.0, step + 360.0, step))
 
 
 def flat_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats) -> Floats:
@@ -322,14 +330,20 @@ def _turning_point(normal: Floats, lo: Floats, hi: Floats) -> tuple[Floats, Floa
     return turn_lng, turn_lat
 
 
-def _around_the_world(table: Floats, number: Ints) -> tuple[Floats, Ints]:
-    """Edges repeated a turn to the east or west where they, or their tolerance, cross the antimeridian."""
+def _around_the_world(table: Floats, end: Floats, number: Ints) -> tuple[Floats, Ints]:
+    """Edges repeated a turn to the east or west where they, or their tolerance, cross the antimeridian.
+
+    `end` is the longitude of each edge's eastern end as it was given.
+    """
     if float(table[:, LO_NEAR].min()) > -180.0 and float(table[:, HI_NEAR].max()) < 180.0:
         return table, number
     tables, numbers = [], []
     for turn in (0.0, -360.0, 360.0):
         shifted = table.copy()
         shifted[:, [LO, HI, LO_NEAR, HI_NEAR, TURN_LNG]] += turn
+        if turn < 0:
+            # Back to the very number, which adding and taking away 360 has rounded.
+            shifted[:, HI] = np.where(table[:, HI] > end, end, shifted[:, HI])
         visible = (shifted[:, LO_NEAR] <= 180.0) & (shifted[:, HI_NEAR] >= -180.0)
         tables.append(shifted[visible])
         numbers.append(number[visible])
