@@ -67,26 +67,31 @@ def _pair(path: str, form: Form) -> Expression:
         "case": {"$eq": [{"$type": path}, "object"]},
         "then": {"$map": {"input": {"$objectToArray": path}, "in": "$$this.v"}},
     }
+    # Below an array of documents a path means many values, and a pair of them would look like a point.
+    parents = path.split(".")[:-1]
+    several: list[Expression] = [
+        {"case": {"$isArray": [".".join(parents[: n + 1])]}, "then": None} for n in range(len(parents))
+    ]
     branches = {"geojson": [geojson], "legacy": [array, document], "any": [array, geojson, document]}[form]
-    found = {"$switch": {"branches": branches, "default": None}}
+    found = {"$switch": {"branches": [*several, *branches], "default": None}}
     # `coordinates` may be anything, and $arrayElemAt takes arrays only.
     return {"$let": {"vars": {"it": found}, "in": {"$cond": [{"$isArray": ["$$it"]}, "$$it", []]}}}
 
 
 def _coordinate(pair: str, position: int) -> Expression:
-    """One coordinate as a double; a NaN, which no comparison lets through, if it is no number."""
+    """One coordinate as a double; null, which sorts below every number, if it is none."""
     value = {"$arrayElemAt": [pair, position]}
     return {
         "$let": {
             "vars": {"it": value},
             # Integers and decimals too: the server's geometry reads them as doubles, and so must we.
-            "in": {"$cond": [{"$isNumber": "$$it"}, {"$toDouble": "$$it"}, float("nan")]},
+            "in": {"$cond": [{"$isNumber": "$$it"}, {"$toDouble": "$$it"}, None]},
         }
     }
 
 
 def _within(value: str, limit: int) -> Expression:
-    # NaN sorts below every number, so the lower bound rejects it.
+    # Null and NaN sort below every number, so the lower bound rejects them.
     return {"$and": [{"$gte": [value, -limit]}, {"$lte": [value, limit]}]}
 
 

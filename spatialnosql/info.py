@@ -1,0 +1,91 @@
+"""What the rewriter must know of a collection, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from spatialnosql.expression import Form, geohash_expression
+from spatialnosql.histogram import Histogram
+
+GH_FIELD = "gh"
+
+
+@dataclass(frozen=True)
+class Index:
+    """One index: its name and its fields in order with their directions or kinds."""
+
+    name: str
+    keys: tuple[tuple[str, Any], ...]
+    partial: bool = False  # partial or sparse: it does not hold every document
+
+
+@dataclass(frozen=True)
+class ShardRange:
+    """The half-open range ``[lo, hi)`` of ``gh`` that a shard holds; "" and "{" are the ends of all strings."""
+
+    lo: str
+    hi: str
+    shard: str
+
+
+@dataclass(frozen=True)
+class CollectionInfo:
+    """A collection of points, as far as rewriting goes.
+
+    `why_not` says why queries of this collection must pass unchanged: a view, a collection never adopted, no guarantee
+    that ``gh`` is true, another collation. None means that they may be rewritten.
+    """
+
+    namespace: str
+    location: str = "loc"
+    gh: str = GH_FIELD
+    form: Form = "any"
+    unhashed: bool = False  # documents with a location but without gh may exist: always candidates
+    histogram: Histogram | None = None
+    indexes: tuple[Index, ...] = ()
+    shards: tuple[ShardRange, ...] = ()
+    why_not: str | None = None
+
+    @property
+    def gh_index(self) -> str | None:
+        """The name of the index that begins with ``gh`` and goes on with ``_id``, if there is one."""
+        for index in self.indexes:
+            if index.keys[:2] == ((self.gh, 1), ("_id", 1)) and not index.partial:
+                return index.name
+        return None
+
+    @property
+    def has_geo_index(self) -> bool:
+        """Whether the location has a 2dsphere or 2d index, which near queries need."""
+        return any(
+            index.keys[0] in ((self.location, "2dsphere"), (self.location, "2d")) for index in self.indexes
+        )
+
+
+def true_gh(
+    location: str, gh: str = GH_FIELD, form: Form = "any", *, unhashed: bool = False
+) -> dict[str, Any]:
+    """The filter that documents with a true ``gh`` pass: the validator of a collection.
+
+    ``gh`` must be the geohash of the location. Without a location (missing or null) there is none, and with `unhashed`
+    likewise where the location is no single point; otherwise such a document is refused.
+    """
+    computed = geohash_expression(location, form)
+    given = {"$ifNull": [f"${gh}", None]}
+    if unhashed:
+        return {"$expr": {"$eq": [given, computed]}}
+    nowhere = {"$eq": [{"$ifNull": [f"${location}", None]}, None]}
+    return {
+        "$expr": {
+            "$let": {
+                "vars": {"hash": computed},
+                "in": {
+                    "$and": [
+                        {"$eq": [given, "$$hash"]},
+                        {"$or": [{"$ne": ["$$hash", None]}, nowhere]},
+                    ]
+                },
+            }
+        }
+    }

@@ -1,0 +1,184 @@
+"""What is recorded about each spatial collection, on the server itself: ``spatialnosql.collections``.
+
+One document a collection: its location field, precision and why, histogram of cells, where its chunks lie. Nothing in
+it decides what a query returns. That ``gh`` is true is not taken from here but from the collection's own validator,
+which is read together with it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import bson
+import numpy as np
+from bson.binary import Binary
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from pymongo.errors import OperationFailure
+
+from spatialnosql.geohash import END_OF_STRINGS
+from spatialnosql.histogram import Histogram
+from spatialnosql.info import GH_FIELD, CollectionInfo, Index, ShardRange, true_gh
+from spatialnosql.steps import Steps, call, listed
+
+DATABASE, COLLECTION = "spatialnosql", "collections"
+READY, ADOPTING = "ready", "adopting"
+EXPIRY_S = 60.0
+"""How long what is known of a collection is used before it is read again."""
+
+
+def histogram_to_document(histogram: Histogram) -> dict[str, Any]:
+    """A histogram as stored: little-endian arrays, 16 bytes a cell."""
+    return {
+        "bits": histogram.bits,
+        "cells": Binary(histogram.cells.astype("<u8").tobytes()),
+        "counts": Binary(histogram.counts.astype("<i8").tobytes()),
+        "total": histogram.total,
+        "at": dt.datetime.now(dt.timezone.utc),
+    }
+
+
+def histogram_from_document(document: Mapping[str, Any]) -> Histogram:
+    """A histogram as it was stored."""
+    cells = np.frombuffer(document["cells"], dtype="<u8").astype(np.uint64)
+    counts = np.frombuffer(document["counts"], dtype="<i8").astype(np.int64)
+    return Histogram(int(document["bits"]), cells, counts)
+
+
+def metadata_collection(collection: Any) -> Any:
+    """The metadata collection of the deployment that a collection is on (of either client)."""
+    return collection.database.client[DATABASE][COLLECTION]
+
+
+def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInfo]:
+    """Read what there is to know of a collection; three commands, four on a sharded cluster."""
+    namespace = f"{collection.database.name}.{collection.name}"
+    try:
+        found = yield from listed(collection.database.list_collections, filter={"name": collection.name})
+        stored = yield from call(metadata_collection(collection).find_one, {"_id": namespace})
+    except OperationFailure as error:
+        return CollectionInfo(
+            namespace, why_not=f"its metadata cannot be read ({error.code}: not authorized?)"
+        )
+    if not found or stored is None:
+        what = (
+            "the collection does not exist" if not found else "the collection was never adopted or ingested"
+        )
+        return CollectionInfo(namespace, why_not=what)
+    why_not = _why_not(found[0], stored, trust_gh)
+    indexes = yield from listed(collection.list_indexes) if found[0]["type"] != "view" else _nothing()
+    shards = yield from _shard_ranges(collection, namespace, stored)
+    histogram = stored.get("histogram")
+    return CollectionInfo(
+        namespace,
+        stored["location"],
+        stored.get("gh", GH_FIELD),
+        stored.get("form", "any"),
+        bool(stored.get("unhashed", False)),
+        histogram_from_document(histogram) if histogram else None,
+        tuple(_index(index) for index in indexes),
+        shards,
+        why_not,
+    )
+
+
+def _nothing() -> Steps[list[Any]]:
+    return []
+    yield
+
+
+def _why_not(found: Mapping[str, Any], stored: Mapping[str, Any], trust_gh: bool) -> str | None:
+    options = found.get("options", {})
+    if found["type"] == "view":
+        return "it is a view"
+    if found["type"] != "collection":
+        return f"it is a {found['type']} collection"
+    if options.get("collation", {}).get("locale", "simple") != "simple":
+        return "the collection has a collation of its own, by which geohashes do not sort"
+    if stored.get("state") != READY:
+        return "it is still being adopted"
+    if trust_gh or is_guaranteed(options, stored):
+        return None
+    return "no validator guarantees that gh is true (see `spatialnosql adopt`, or pass trust_gh=True)"
+
+
+def is_guaranteed(options: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Whether the options of a collection make the server refuse every write whose ``gh`` is wrong."""
+    if (
+        options.get("validationLevel", "strict") != "strict"
+        or options.get("validationAction", "error") != "error"
+    ):
+        return False
+    clause = true_gh(
+        stored["location"],
+        stored.get("gh", GH_FIELD),
+        stored.get("form", "any"),
+        unhashed=bool(stored.get("unhashed", False)),
+    )
+    validator = options.get("validator", {})
+    # Ours alone, or beside the user's own.
+    parts = [validator, *validator.get("$and", [])]
+    wanted = bson.encode(clause)
+    return any(bson.encode(part) == wanted for part in parts)
+
+
+def _index(document: Mapping[str, Any]) -> Index:
+    partial = (
+        bool(document.get("sparse")) or "partialFilterExpression" in document or bool(document.get("hidden"))
+    )
+    return Index(document["name"], tuple(document["key"].items()), partial)
+
+
+def _shard_ranges(
+    collection: Any, namespace: str, stored: Mapping[str, Any]
+) -> Steps[tuple[ShardRange, ...]]:
+    """Which shard holds which geohashes, from the cluster itself; none unless it is sharded by ``gh``."""
+    config = collection.database.client["config"]
+    try:
+        entry = yield from call(config["collections"].find_one, {"_id": namespace})
+        if not entry or next(iter(entry["key"]), None) != stored.get("gh", GH_FIELD):
+            return ()
+        chunks = yield from listed(config["chunks"].find, {"uuid": entry["uuid"]}, sort=[("min", 1)])
+    except OperationFailure:
+        return ()  # an ordinary user may not look there; it only serves predictions
+    ranges: list[ShardRange] = []
+    for chunk in chunks:
+        low, high = (next(iter(chunk[side].values())) for side in ("min", "max"))
+        lo = "" if isinstance(low, MinKey) else str(low)
+        hi = END_OF_STRINGS if isinstance(high, MaxKey) else str(high)
+        if ranges and ranges[-1].shard == chunk["shard"]:
+            ranges[-1] = ShardRange(ranges[-1].lo, hi, chunk["shard"])
+        else:
+            ranges.append(ShardRange(lo, hi, chunk["shard"]))
+    return tuple(ranges)
+
+
+class InfoCache:
+    """Infos by namespace, each for a while. One of these belongs to one client."""
+
+    def __init__(self, expiry_s: float = EXPIRY_S) -> None:
+        self._expiry_s = expiry_s
+        self._items: dict[tuple[str, bool], tuple[float, CollectionInfo]] = {}
+        self._lock = threading.Lock()
+
+    def info(self, collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInfo]:
+        """The info of a collection, read anew when it is too old."""
+        key = (f"{collection.database.name}.{collection.name}", trust_gh)
+        with self._lock:
+            found = self._items.get(key)
+        if found is not None and time.monotonic() - found[0] < self._expiry_s:
+            return found[1]
+        info = yield from load_info(collection, trust_gh=trust_gh)
+        with self._lock:
+            self._items[key] = (time.monotonic(), info)
+        return info
+
+    def forget(self, namespace: str) -> None:
+        """Read the info of a collection anew next time."""
+        with self._lock:
+            for key in [key for key in self._items if key[0] == namespace]:
+                del self._items[key]
