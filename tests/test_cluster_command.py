@@ -77,8 +77,12 @@ def test_up_repair_down(directory):
     assert "no cluster is up" in run("uri", "--dir", directory, expect=1)
     assert "no process was running" in run("down", "--dir", directory)
 
+    (directory / "mine.txt").write_text("not the cluster's")
+    assert "removed config, shard0, shard1, logs" in run("down", "--purge", "--dir", directory)
+    assert [path.name for path in directory.iterdir()] == ["mine.txt"]
 
-def test_stale_pids_strays_and_purge(directory):
+
+def test_stale_pids_and_strays(directory):
     run("up", "--shards", 1, "--dir", directory)
     state = load_state(directory)
     real = dict(state.processes)
@@ -94,10 +98,11 @@ def test_stale_pids_strays_and_purge(directory):
     assert not real["mongos"].alive
     assert real["config"].alive
 
-    (directory / "mine.txt").write_text("not the cluster's")
-    down = run("down", "--purge", "--dir", directory)
-    assert "removed config, shard0, logs" in down
-    assert [path.name for path in directory.iterdir()] == ["mine.txt"]
+    # Somebody removes the note under the running servers.
+    (directory / "cluster.json").unlink()
+    down = json.loads(run("down", "--dir", directory, "--json"))
+    assert len(down["strays"]) == 3
+    assert not processes_in(directory)
 
 
 def test_a_damaged_state_file_is_one_line(tmp_path):

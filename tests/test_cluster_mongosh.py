@@ -41,7 +41,7 @@ def test_a_failed_install_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(mongosh, "find_node", lambda: mongosh.Path("/bin/true"))
     monkeypatch.setattr(mongosh, "npm_commands", lambda: [["/bin/false"]])
     with pytest.raises(
-        DownloadError, match="mongosh cannot be fetched with npm: it said nothing; .*on the PATH"
+        DownloadError, match=r"mongosh cannot be fetched with npm: it said nothing; .*on the PATH"
     ):
         mongosh.find_mongosh()
     assert [path.name for path in (tmp_path / "programs").iterdir()] == ["lock"]

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from spatialnosql.cli import EXIT_ERROR, EXIT_OK, add_common_arguments
 from spatialnosql.cluster.folders import default_directory, locked
 from spatialnosql.cluster.local import bring_up, forget_children, prepare, take_down
 from spatialnosql.cluster.programs import find_programs
-from spatialnosql.cluster.state import STATE_FILE, State, load_state, processes_in, reap
+from spatialnosql.cluster.state import STATE_FILE, State, end_processes, load_state, processes_in, reap
 from spatialnosql.errors import ClusterError
 
 LOCK_FILE = ".lock"
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one action."""
-    args.dir = args.dir.expanduser().absolute()
+    args.dir = args.dir.expanduser().resolve()
     return ACTIONS[args.action](args)
 
 
@@ -85,44 +86,65 @@ def up(args: argparse.Namespace) -> int:
 
 def down(args: argparse.Namespace) -> int:
     """End every process and say which."""
-    reaped = reap()
-    if not (args.dir / STATE_FILE).exists():
-        # Nothing is made here only to be locked: a mistyped --dir leaves no trace.
-        if args.json:
-            return show(json.dumps({"directory": str(args.dir), "ended": [], "removed": None}))
-        for directory in reaped:
-            print(f"ended the cluster that a dead process left in {directory}")
-        return show(f"nothing to take down in {args.dir}")
-    with locked(args.dir / LOCK_FILE):
-        state = load_state(args.dir)
-        if state is None:
-            return show(f"nothing to take down in {args.dir}")
-        if state.owned and state.owner is not None:
-            raise ClusterError(
-                f"the cluster in {args.dir} belongs to the running process {state.owner.pid}; end that"
-            )
-        pids = {name: process.pid for name, process in state.processes.items()}
-        strays = sorted(set(processes_in(args.dir)) - set(pids.values()))
-        ended = take_down(state)
-        state.owner = None
-        state.save()
-        size_mb = folder_mb(args.dir)
-        removed = remove_data(state) if args.purge else []
-    if args.json:
-        values = {"directory": str(args.dir), "ended": [{"name": name, "pid": pids[name]} for name in ended]}
-        removed_mb = size_mb if args.purge else None
-        return show(json.dumps({**values, "strays": strays, "removed": removed, "removed_mb": removed_mb}))
-    for directory in reaped:
-        print(f"ended the cluster that a dead process left in {directory}")
-    for name in ended:
-        print(f"ended {name} (pid {pids[name]}, port {state.ports[name]})")
-    for pid in strays:
-        print(f"ended a leftover server (pid {pid})")
-    if not ended and not strays:
-        print("no process was running")
-    if args.purge:
-        return show(f"removed {', '.join(removed)} from {args.dir} ({size_mb} MB)")
-    return show(f"data kept in {args.dir} ({size_mb} MB; down --purge removes it)")
+    report = Report(str(args.dir), reaped=[str(directory) for directory in reap()])
+    if (args.dir / STATE_FILE).exists():
+        with locked(args.dir / LOCK_FILE):
+            end_cluster(args.dir, report, purge=args.purge)
+    else:
+        # Somebody removed the folder under its servers. (And a mistyped --dir is not made only to be locked.)
+        strays = processes_in(args.dir)
+        end_processes(strays.values(), clean=False)
+        report.strays = sorted(strays)
+    return show(json.dumps(asdict(report)) if args.json else report.text())
+
+
+@dataclass
+class Report:
+    """What ``down`` did."""
+
+    directory: str
+    reaped: list[str]
+    ended: list[dict[str, str | int]] = field(default_factory=list)
+    strays: list[int] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    size_mb: int | None = None
+
+    def text(self) -> str:
+        """The report for people."""
+        lines = [f"ended the cluster that a dead process left in {directory}" for directory in self.reaped]
+        lines += ["ended {name} (pid {pid}, port {port})".format(**server) for server in self.ended]
+        lines += [f"ended a leftover server (pid {pid})" for pid in self.strays]
+        if self.size_mb is None:
+            if not self.strays:
+                lines.append(f"nothing to take down in {self.directory}")
+            return "\n".join(lines)
+        if not self.ended and not self.strays:
+            lines.append("no process was running")
+        if self.removed:
+            lines.append(f"removed {', '.join(self.removed)} from {self.directory} ({self.size_mb} MB)")
+        else:
+            lines.append(f"data kept in {self.directory} ({self.size_mb} MB; down --purge removes it)")
+        return "\n".join(lines)
+
+
+def end_cluster(directory: Path, report: Report, *, purge: bool) -> None:
+    """End the servers of the cluster in a folder and note it in the report."""
+    state = load_state(directory)
+    if state is None:
+        return
+    if state.owned and state.owner is not None:
+        raise ClusterError(
+            f"the cluster in {directory} belongs to the running process {state.owner.pid}; end that process"
+        )
+    pids = {name: process.pid for name, process in state.processes.items()}
+    report.strays = sorted(set(processes_in(directory)) - set(pids.values()))
+    ended = take_down(state)
+    report.ended = [{"name": name, "pid": pids[name], "port": state.ports[name]} for name in ended]
+    state.owner = None
+    state.save()
+    report.size_mb = folder_mb(directory)
+    if purge:
+        report.removed = remove_data(state)
 
 
 def status(args: argparse.Namespace) -> int:

@@ -27,7 +27,7 @@ from spatialnosql.cluster.state import (
 from spatialnosql.cluster.topology import assemble
 from spatialnosql.errors import ClusterError, UsageError
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
 MAXIMUM_SHARDS = 32
 
@@ -137,7 +137,7 @@ class LocalCluster:
         cache_gb: float = 0.25,
     ) -> None:
         self._shards = shards
-        self._given = None if directory is None else Path(directory).expanduser().absolute()
+        self._given = None if directory is None else Path(directory).expanduser().resolve()
         self._port = port
         self._cache_gb = cache_gb
         self._state: State | None = None

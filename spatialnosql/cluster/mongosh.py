@@ -2,7 +2,8 @@
 
 mongosh has hundreds of dependencies, so one hash cannot pin it. ``npm/package-lock.json`` has the integrity
 of every file and no address; ``npm ci`` installs exactly that or fails, and runs no script of any of them.
-It was made by ``npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts``.
+It was made by ``npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts``, less
+the fields ``funding`` and ``license``.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import random
 import shutil
 import socket
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -111,7 +112,8 @@ def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes
     with state.log(name).with_suffix(".out").open("wb") as output:
         child = subprocess.Popen(
             command_line(state, name, programs),
-            env={**os.environ, **programs.environment},
+            # LC_ALL: a locale that the machine does not have would keep the servers from starting.
+            env={**os.environ, "LC_ALL": "C", **programs.environment},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -125,11 +127,28 @@ def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes
     return child
 
 
-def wait_listening(state: State, name: str, deadline: float) -> None:
+class Patience:
+    """How long to wait for servers: until a time, and not once one of them has failed."""
+
+    def __init__(self, seconds: float) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._lost = threading.Event()
+
+    def lose(self) -> None:
+        """End the waiting of all threads."""
+        self._lost.set()
+
+    @property
+    def lost(self) -> bool:
+        """Whether there is no use in waiting any longer."""
+        return self._lost.is_set() or time.monotonic() > self._deadline
+
+
+def wait_listening(state: State, name: str, patience: Patience) -> None:
     """Wait until a server accepts connections; raise with its last words if it dies or is too slow."""
     while not listening(state.ports[name]):
         check_alive(state, name)
-        if time.monotonic() > deadline:
+        if patience.lost:
             raise ClusterError(
                 f"{name} does not answer on port {state.ports[name]}; {last_words(state, name)}"
             )

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -193,5 +194,7 @@ def probe(program: Path, environment: Mapping[str, str]) -> tuple[int, ...] | st
     match = re.search(r"version v(\d+)\.(\d+)\.(\d+)", result.stdout)
     if result.returncode != 0 or match is None:
         lines = (result.stderr or result.stdout).strip().splitlines()
+        if result.returncode == -signal.SIGILL:
+            return "this processor lacks AVX, which MongoDB 5 and newer need"
         return lines[-1] if lines else f"exit code {result.returncode}"
     return tuple(int(part) for part in match.groups())
