@@ -51,8 +51,9 @@ def _cells(count: int) -> list[Any]:
         x, y = plan.HALF_WIDTH_KM * radius * np.cos(bearing), plan.HALF_HEIGHT_KM * radius * np.sin(bearing)
         dry = plan.on_land(x, y, margin_km=0.3)
         seeds = np.concatenate([seeds, np.stack([x[dry], y[dry]], axis=1)])
-    cells = shapely.voronoi_polygons(shapely.MultiPoint(seeds[:count]), extend_to=limit, ordered=True)
-    return [shapely.intersection(cell, limit) for cell in shapely.get_parts(cells)]
+    cells = shapely.voronoi_polygons(shapely.MultiPoint(seeds[:count]), extend_to=limit)
+    clipped = [shapely.intersection(cell, limit) for cell in shapely.get_parts(cells)]
+    return sorted(clipped, key=lambda cell: (cell.centroid.x, cell.centroid.y))  # numbered from west to east
 
 
 def _bend(cell: Any) -> Any:
