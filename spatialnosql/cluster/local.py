@@ -13,7 +13,14 @@ from types import TracebackType
 
 from spatialnosql.cluster.folders import INSTEAD, check_space, full_disk_explained, locked
 from spatialnosql.cluster.guard import Guard
-from spatialnosql.cluster.process import START_MB_PER_SERVER, PortTaken, free_port, port_is_free, spawn
+from spatialnosql.cluster.process import (
+    START_MB,
+    START_MB_PER_SERVER,
+    PortTaken,
+    free_port,
+    port_is_free,
+    spawn,
+)
 from spatialnosql.cluster.programs import Programs, find_programs
 from spatialnosql.cluster.state import (
     Process,
@@ -76,9 +83,8 @@ def bring_up(state: State, programs: Programs) -> list[str]:
     end_processes(strays, clean=True)
     missing = [name for name in state.names if not state.alive(name)]
     if missing:
-        needed_mb = START_MB_PER_SERVER * len(
-            [name for name in missing if not (state.directory / name).exists()]
-        )
+        new = [name for name in missing if name != "mongos" and not (state.directory / name).exists()]
+        needed_mb = START_MB_PER_SERVER * len(new) + START_MB
         check_space(state.directory, needed_mb, f"to start {len(missing)} servers")
     with full_disk_explained(state.directory):
         state.directory.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,10 @@ HOST = "127.0.0.1"
 PORTS = range(20_000, 32_000)
 # Room that a server's files take as soon as it has started (journal, oplog, catalog).
 START_MB_PER_SERVER = 250
+# And what must be left, for servers that already have their files.
+START_MB = 100
 
-COMMON = ("--bind_ip", HOST, "--nounixsocket", "--networkMessageCompressors", "snappy,zstd", "--logappend")
+COMMON = ("--bind_ip", HOST, "--nounixsocket", "--networkMessageCompressors", "snappy,zstd")
 MONGOD_PARAMETERS = (
     "diagnosticDataCollectionEnabled=false",
     # Asked to end, a primary waits 15 s for its clients to find another; here there is no other.
@@ -41,6 +43,14 @@ SHARD_PARAMETERS = (
     "orphanCleanupDelaySecs=1",
     # A change stream waits until every shard has said something later; idle ones speak every 10 s.
     "periodicNoopIntervalSecs=1",
+)
+
+
+# What an aborting server says after it has said why.
+NOISE = (
+    "Writing fatal message",
+    "***aborting after fassert() failure",
+    "***aborting after invariant() failure",
 )
 
 
@@ -106,10 +116,14 @@ def spawn(state: State, name: str, programs: Programs) -> subprocess.Popen[bytes
             f"port {port} for {name} is taken by another program; end that, or choose another {other}; "
             f"{INSTEAD}"
         )
-    state.log(name).parent.mkdir(parents=True, exist_ok=True)
+    log = state.log(name)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists():
+        # One older log is kept, apart: what this start says must not be mixed with what an earlier one said.
+        log.replace(log.with_suffix(".log.old"))
     if name != "mongos":
         (state.directory / name).mkdir(exist_ok=True)
-    with state.log(name).with_suffix(".out").open("wb") as output:
+    with log.with_suffix(".out").open("wb") as output:
         child = subprocess.Popen(
             command_line(state, name, programs),
             # LC_ALL: a locale that the machine does not have would keep the servers from starting.
@@ -160,27 +174,29 @@ def check_alive(state: State, name: str) -> None:
     """Raise with a server's last words if it is dead."""
     if not state.alive(name):
         words = last_words(state, name)
-        kind = PortTaken if "address already in use" in words.lower() else ClusterError
+        kind = PortTaken if "the port is taken" in words else ClusterError
         raise kind(f"{name} died at its start; {words}")
 
 
 def last_words(state: State, name: str) -> str:
     """What a server said last, on one line, the path of its log, and what to do if we know."""
     log = state.log(name)
-    tail = [message for line in tail_of(log) if (message := readable(line))]
-    tail = tail or [line for line in tail_of(log.with_suffix(".out")) if not line.startswith("{")]
-    said = " | ".join(tail[-3:]) or "nothing about an error"
+    lines = tail_of(log) + tail_of(log.with_suffix(".out"))
+    # Without repetitions, in order; an aborting server says its last words several times.
+    said = list(dict.fromkeys(message for line in lines if (message := readable(line))))
+    text = " | ".join(said[-3:]) or "nothing about an error"
+    everything = " ".join(lines).lower()
     if state.temporary and log.exists():
         # The folder goes away with the cluster; what explains its end must not.
         kept = cache_folder() / "logs" / log.name
         kept.parent.mkdir(parents=True, exist_ok=True)
         log = Path(shutil.copyfile(log, kept))
     hint = ""
-    if "no space left" in said.lower() or "enospc" in said.lower():
+    if "no space left" in everything:
         hint = "; the disk is full: make room, or use a --dir on another disk"
-    elif "address already in use" in said.lower():
+    elif "address already in use" in everything:
         hint = "; the port is taken: end that program, or choose another with --port"
-    return f"it said: {said} (log: {log}){hint}; {INSTEAD}"
+    return f"it said: {text} (log: {log}){hint}; {INSTEAD}"
 
 
 def tail_of(path: Path, size: int = 65_536) -> list[str]:
@@ -194,13 +210,18 @@ def tail_of(path: Path, size: int = 65_536) -> list[str]:
 
 
 def readable(line: str) -> str | None:
-    """The message of a log line that tells of trouble (severity E or F), else None."""
+    """The message of a log line that tells of trouble (severity E or F, or not of the log at all), else None."""
     try:
         entry = json.loads(line)
-        if entry["s"] not in ("E", "F"):
+    except ValueError:
+        # What the loader or the shell says; a line of the log that was cut off is not it.
+        return None if '"ctx":' in line or not line.strip() else " ".join(line.split())[:300]
+    try:
+        if entry["s"] not in ("E", "F") or entry["msg"] in NOISE:
             return None
         attributes = entry.get("attr") or {}
         error = attributes.get("error") or attributes.get("reason") or attributes.get("message") or ""
-        return f"{entry['msg']} {error if isinstance(error, str) else json.dumps(error)}".strip()[:300]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        message = f"{entry['msg']} {error if isinstance(error, str) else json.dumps(error)}"
+    except (KeyError, TypeError, AttributeError):
         return None
+    return " ".join(message.split())[:300]
