@@ -52,7 +52,7 @@ def test_help_shows_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("command", [command.name for command in cli.COMMANDS])
-def test_every_command_has_help_and_debug(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="0"):
         cli.main([command, "--help"])
     assert f"usage: spatialnosql {command}" in capsys.readouterr().out
