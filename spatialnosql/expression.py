@@ -72,7 +72,12 @@ def _pair(path: str, form: Form) -> Expression:
     several: list[Expression] = [
         {"case": {"$isArray": [".".join(parents[: n + 1])]}, "then": None} for n in range(len(parents))
     ]
-    branches = {"geojson": [geojson], "legacy": [array, document], "any": [array, geojson, document]}[form]
+    kinds: dict[Form, list[Expression]] = {
+        "geojson": [geojson],
+        "legacy": [array, document],
+        "any": [array, geojson, document],
+    }
+    branches = kinds[form]
     found = {"$switch": {"branches": [*several, *branches], "default": None}}
     # `coordinates` may be anything, and $arrayElemAt takes arrays only.
     return {"$let": {"vars": {"it": found}, "in": {"$cond": [{"$isArray": ["$$it"]}, "$$it", []]}}}

@@ -92,6 +92,22 @@ def geometry_to_region(geometry: Mapping[str, Any]) -> Region:
     return _lines(lines)
 
 
+def geojson_point(value: Any) -> tuple[float, float]:
+    """Longitude and latitude of a GeoJSON point."""
+    if _type_of(value) != "Point":
+        raise GeometryError(f"near takes a Point, not a {_type_of(value)}")
+    lng, lat = _pair(_sequence(value.get("coordinates"), "the coordinates of a Point"), "a point")
+    _check_position(lng, lat, "a point")
+    return lng, lat
+
+
+def legacy_point(value: Any) -> tuple[float, float]:
+    """Longitude and latitude of a legacy pair, ``[lng, lat]`` or ``{lng: ..., lat: ...}``."""
+    lng, lat = _pair(value, "a point")
+    _check_position(lng, lat, "a point")
+    return lng, lat
+
+
 # -- GeoJSON ----------------------------------------------------------------------------------------------
 
 _TYPES = (

@@ -28,7 +28,7 @@ Steps: TypeAlias = Generator[Call, Any, T]
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Steps[Any]:
-    """The answer of a method, as in ``document = yield from call(collection.find_one, {"_id": 1})``."""
+    """Make one call and hand back its answer."""
     return (yield Call(function, arguments, options))
 
 

@@ -1,0 +1,191 @@
+"""Filters and pipelines to plans: pure, one rule a module, in the order of `RULES`.
+
+`rewrite(filter, info)` and `rewrite_pipeline(pipeline, info)` ask no server; they say what to send and why.
+A query that is not understood, or that does not gain, is returned as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.info import CollectionInfo
+from spatialnosql.rewrite.bound_geo_near import bound_geo_near
+from spatialnosql.rewrite.bound_near import bound_near
+from spatialnosql.rewrite.cost import predicted_shards
+from spatialnosql.rewrite.fragments import all_of
+from spatialnosql.rewrite.plan import Context, Cost, NearWindow, Notes, Plan, QoS
+from spatialnosql.rewrite.predicates import Conjunction, read
+from spatialnosql.rewrite.replace_regions import replace_regions
+from spatialnosql.rewrite.rewrite_branches import rewrite_branches
+
+__all__ = [
+    "PIPELINE_RULES",
+    "RULES",
+    "Context",
+    "Cost",
+    "NearWindow",
+    "Plan",
+    "QoS",
+    "rewrite",
+    "rewrite_pipeline",
+]
+
+Rule: TypeAlias = Callable[[Conjunction, Context, Notes], Conjunction]
+
+
+def _branches(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
+    return rewrite_branches(conjunction, context, notes, rewrite_filter)
+
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("bound_near", bound_near),
+    ("replace_regions", replace_regions),
+    ("rewrite_branches", _branches),
+)
+"""What is done to a filter, in this order."""
+
+PIPELINE_RULES = ("bound_geo_near", "rewrite_matches")
+"""What is done to a pipeline: its first ``$geoNear``, or every ``$match`` that documents reach as they are stored."""
+
+# Stages that hand on documents as they are stored, and that a $match may be moved before.
+_TRANSPARENT = ("$match", "$sort")
+
+
+def rewrite(
+    filter: Mapping[str, Any],  # noqa: A002 - pymongo's name for it
+    info: CollectionInfo,
+    *,
+    qos: QoS | None = None,
+    limit: int = 0,
+    skip: int = 0,
+    unchanged: str | None = None,
+) -> Plan:
+    """The plan for a filter of a find, count, update or delete.
+
+    `limit` and `skip` are the find's, for near. `unchanged` is a reason the caller knows not to rewrite: a hint of the
+    user's own, a collation, ...
+    """
+    context = Context(info, qos or QoS(), limit, skip)
+    reason = unchanged or _why_not(context)
+    if reason is not None:
+        return Plan(filter, filter=filter, reasons=(reason,))
+    notes = Notes()
+    try:
+        sent = rewrite_filter(filter, context, notes)
+    except SpatialNoSQLError as error:
+        return Plan(filter, filter=filter, reasons=(f"left to the server: {error}",))
+    if not notes.rules:
+        return Plan(filter, filter=filter, reasons=tuple(notes.reasons) or ("no condition on the location",))
+    return _plan(filter, notes, context, filter=sent, hint=_hint(filter, notes, info))
+
+
+def rewrite_pipeline(
+    pipeline: Sequence[Mapping[str, Any]],
+    info: CollectionInfo,
+    *,
+    qos: QoS | None = None,
+    unchanged: str | None = None,
+) -> Plan:
+    """The plan for an aggregation pipeline."""
+    context = Context(info, qos or QoS())
+    reason = unchanged or _why_not(context)
+    if reason is not None:
+        return Plan(pipeline, pipeline=pipeline, reasons=(reason,))
+    notes = Notes()
+    try:
+        sent = _rewrite_stages(pipeline, context, notes)
+    except SpatialNoSQLError as error:
+        return Plan(pipeline, pipeline=pipeline, reasons=(f"left to the server: {error}",))
+    if not notes.rules:
+        why = tuple(notes.reasons) or ("no condition on the location that an index could serve",)
+        return Plan(pipeline, pipeline=pipeline, reasons=why)
+    first = pipeline[0].get("$match") if len(pipeline) and "$match" in pipeline[0] else None
+    hint = _hint(first, notes, info) if isinstance(first, Mapping) else None
+    return _plan(pipeline, notes, context, pipeline=sent, hint=hint)
+
+
+def rewrite_filter(filter: Mapping[str, Any], context: Context, notes: Notes) -> Mapping[str, Any]:  # noqa: A002
+    """Apply the rules to one filter; the same object comes back if none applies."""
+    conjunction = read(filter, context.info)
+    before = len(notes.rules)
+    for _, rule in RULES:
+        conjunction = rule(conjunction, context, notes)
+    if len(notes.rules) == before:
+        return filter
+    if conjunction.near is not None:
+        # A near keeps its place and its spelling; what was found goes beside it.
+        added = [part for part in conjunction.others if not _stands_in(part, filter)]
+        return {**filter, "$and": [*filter.get("$and", []), *added]} if added else filter
+    return all_of([*conjunction.others, *(p.condition for p in conjunction.predicates)])
+
+
+def _stands_in(part: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:  # noqa: A002
+    """Whether a condition is one of the filter's own, at the top or in its ``$and``."""
+    key = next(iter(part))
+    if key in filter and filter[key] is part[key]:
+        return True
+    nested = filter.get("$and", [])
+    return any(isinstance(inner, Mapping) and _stands_in(part, inner) for inner in nested) or (
+        isinstance(filter.get(key), Mapping)
+        and isinstance(part[key], Mapping)
+        and part[key].items() <= filter[key].items()
+    )
+
+
+def _rewrite_stages(
+    pipeline: Sequence[Mapping[str, Any]], context: Context, notes: Notes
+) -> list[Mapping[str, Any]]:
+    stages = list(pipeline)
+    if stages and "$geoNear" in stages[0]:
+        stages[0] = bound_geo_near(stages, context, notes)
+        return stages
+    for position, stage in enumerate(stages):
+        if len(stage) != 1 or next(iter(stage)) not in _TRANSPARENT:
+            break
+        match = stage.get("$match")
+        if isinstance(match, Mapping):
+            sent = rewrite_filter(match, context, notes)
+            if sent is not match:
+                stages[position] = {"$match": sent}
+    return stages
+
+
+def _why_not(context: Context) -> str | None:
+    if not context.qos.rewrite:
+        return "rewriting is turned off"
+    return context.info.why_not
+
+
+def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
+    shards = {shard for covering in notes.covers for shard in predicted_shards(covering, context.info)}
+    cost = None
+    if notes.costs:
+        cost = Cost(sum(c.original_ms for c in notes.costs), sum(c.rewritten_ms for c in notes.costs))
+    return Plan(
+        original,
+        rewritten=True,
+        rules=tuple(notes.rules),
+        reasons=tuple(notes.reasons),
+        commands=1 if notes.near is None else 5,
+        ranges=sum(len(c.interior) + len(c.boundary) for c in notes.covers),
+        interior_ranges=sum(len(c.interior) for c in notes.covers),
+        cost=cost,
+        shards=tuple(sorted(shards)),
+        near=notes.near,
+        **fields,
+    )
+
+
+def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str | None:  # noqa: A002
+    """The ``gh`` index, unless a near needs its own or another condition may have a better one."""
+    if "bound_near" in notes.rules:
+        return None
+    conjunction = read(filter, info)
+    fields = {key for other in conjunction.others for key in other if not key.startswith("$")}
+    leading = {index.keys[0][0] for index in info.indexes}
+    if fields & (leading - {info.gh, info.location}):
+        notes.reasons.append("no hint: another condition has an index of its own")
+        return None
+    return info.gh_index

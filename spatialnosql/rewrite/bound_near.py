@@ -1,0 +1,102 @@
+"""Rule: a near condition with a greatest distance gets the ranges of its circle beside it.
+
+Before: ``{loc: {$nearSphere: {$geometry: POINT, $maxDistance: 500}}}``
+After: the same, and ``{$or: [{gh: RANGES}...]}``
+
+Sound because every document within the distance lies in the ranges. The server still measures and sorts. mongos asks
+only the shards that hold the ranges; without them, on geohash shards, every shard walks outwards through all it has.
+
+A near condition without a distance but with a limit is given a window: the radius that should hold enough documents by
+the histogram. Whoever runs the plan checks that it did, and widens it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from spatialnosql.cover import Cover, cover
+from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
+from spatialnosql.histogram import Histogram
+from spatialnosql.region import IntersectionRegion, Region
+from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
+from spatialnosql.rewrite.plan import Context, NearWindow, Notes
+from spatialnosql.rewrite.predicates import Conjunction, Near
+
+MOST_NEEDED = 1000  # more than so many nearest are not bought by widening
+_HALF_EARTH_M = math.pi * EARTH_RADIUS_M
+_SLACK = 3.0  # a window for so many times the documents needed is rarely too small
+
+
+def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
+    """Add the ranges of the circle, or a window for the nearest few."""
+    near = conjunction.near
+    if near is None:
+        return conjunction
+    if near.region is None:
+        window = window_for(near, context)
+        if window is None:
+            notes.declined("near without a greatest distance, and without a limit to guess one from")
+        else:
+            notes.near = window
+            notes.applied(
+                "bound_near",
+                f"the nearest {window.needed} expected within {window.first_radius_m:.0f} m; wider when short",
+            )
+        return conjunction
+    covering = near_cover(near.region, conjunction, context)
+    if is_everywhere(covering, context.info.histogram):
+        notes.declined("the circle holds most of the collection")
+        return conjunction
+    extra = near_ranges(covering, context)
+    notes.applied("bound_near", f"the circle covered by {len(covering.outer)} ranges")
+    notes.covers.append(covering)
+    return Conjunction(conjunction.predicates, near, [*conjunction.others, extra])
+
+
+def near_cover(region: Region, conjunction: Conjunction, context: Context) -> Cover:
+    """The cover of a near region and of what else the location must meet."""
+    others = tuple(predicate.region for predicate in conjunction.predicates)
+    return cover_of(IntersectionRegion((region, *others)) if others else region, context)
+
+
+def near_ranges(covering: Cover, context: Context) -> dict[str, object]:
+    """The ranges as a condition to stand beside a near."""
+    parts = conditions(covering.outer, context.info.gh)
+    if context.info.unhashed:
+        parts.append({context.info.gh: None})
+    return any_of(parts, context.info.gh)
+
+
+def is_everywhere(covering: Cover, histogram: Histogram | None) -> bool:
+    """Whether a cover holds most of the points: then it prunes nothing."""
+    if histogram is None or not histogram.total:
+        return False
+    return float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum()) > 0.8 * histogram.total
+
+
+def window_for(near: Near, context: Context) -> NearWindow | None:
+    """The first window for the nearest `limit` documents; None without a limit or without statistics."""
+    needed = context.limit + context.skip
+    histogram = context.info.histogram
+    if not context.limit or needed > MOST_NEEDED or histogram is None or not near.spherical:
+        return None
+    radius = radius_for(near.lng, near.lat, needed * _SLACK, histogram, near.min_distance_m)
+    if radius is None:
+        return None
+    return NearWindow(near.operator, near.lng, near.lat, near.min_distance_m, needed, radius)
+
+
+def radius_for(
+    lng: float, lat: float, wanted: float, histogram: Histogram, min_distance_m: float = 0.0
+) -> float | None:
+    """The radius of a ring that holds about so many points by the histogram; None if none does."""
+    radius = max(50.0, min_distance_m * 1.5)
+    while radius < _HALF_EARTH_M:
+        region = near_to_region(lng, lat, min_distance_m=min_distance_m, max_distance_m=radius)
+        covering = cover(region, max_cells=32, weights=histogram)
+        inside = float(histogram.points_in(covering.interior.lo, covering.interior.hi).sum())
+        border = float(histogram.points_in(covering.boundary.lo, covering.boundary.hi).sum())
+        if inside + border / 2 >= wanted:
+            return radius
+        radius *= 2
+    return None

@@ -1,0 +1,88 @@
+"""Covers as filters: conditions on ``gh`` that an index can seek by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from spatialnosql.cover import Cover, Ranges, cover
+from spatialnosql.geohash import BITS, Cells, bound_to_string, cells_to_ranges, indices_to_cells, merge_ranges
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import Box, Region
+from spatialnosql.rewrite.plan import Context
+
+SELECTIVITY_BITS = (25, 30, 35)  # the precisions of the paper
+_MAX_PAPER_CELLS = 1 << 16
+
+
+def cover_of(region: Region, context: Context) -> Cover:
+    """The cover of a region as the caller wants it."""
+    if context.qos.precision == "selectivity":
+        paper = _rectangle_cover(region, context)
+        if paper is not None:
+            return paper
+    histogram = context.info.histogram
+    return cover(
+        region, max_cells=context.qos.max_cells, max_ranges=context.qos.max_ranges, weights=histogram
+    )
+
+
+def _rectangle_cover(region: Region, context: Context) -> Cover | None:
+    """The paper's cover: all cells of one precision over the bounding rectangle, none of them interior.
+
+    The precision is the one with the highest index selectivity, distinct keys / rows (its algorithm 2). None when the
+    rectangle holds too many cells.
+    """
+    bits = most_selective(context.info)
+    parts = [cells for box in region.bounds if (cells := _cells_over(box, bits)) is not None]
+    if len(parts) < len(region.bounds):
+        return None
+    nothing = np.zeros(0, dtype=np.uint64)
+    cells = np.unique(np.concatenate([nothing, *parts]))
+    lo, hi = cells_to_ranges(cells, bits)
+    return Cover(Ranges(nothing, nothing), Ranges(*merge_ranges(lo, hi)), len(cells))
+
+
+def most_selective(info: CollectionInfo, candidates: tuple[int, ...] = SELECTIVITY_BITS) -> int:
+    """The precision with the most distinct keys a row; 30 bits without statistics, as the paper's default."""
+    histogram = info.histogram
+    if histogram is None or not histogram.total:
+        return 30
+    known = [bits for bits in candidates if bits <= histogram.bits] or [histogram.bits]
+    return max(known, key=lambda bits: len(histogram.coarsened(bits).cells) / histogram.total)
+
+
+def _cells_over(box: Box, bits: int) -> Cells | None:
+    columns, rows = 1 << ((bits + 1) // 2), 1 << (bits // 2)
+    west, south, east, north = box
+    x0, x1 = (
+        min(columns - 1, max(0, int((v + 180.0) / 360.0 * columns))) for v in (west - 1e-9, east + 1e-9)
+    )
+    y0, y1 = (min(rows - 1, max(0, int((v + 90.0) / 180.0 * rows))) for v in (south - 1e-9, north + 1e-9))
+    if (x1 - x0 + 1) * (y1 - y0 + 1) > _MAX_PAPER_CELLS:
+        return None
+    x, y = np.meshgrid(np.arange(x0, x1 + 1), np.arange(y0, y1 + 1))
+    return indices_to_cells(x.ravel(), y.ravel(), bits)
+
+
+def conditions(ranges: Ranges, gh: str) -> list[dict[str, Any]]:
+    """One condition a range."""
+    return [{gh: _between(int(lo), int(hi))} for lo, hi in zip(ranges.lo, ranges.hi, strict=True)]
+
+
+def _between(lo: int, hi: int) -> dict[str, str]:
+    # Strings only: `$gte: ""` keeps out the nulls of documents without a place, which sort before.
+    return {"$gte": bound_to_string(lo), "$lt": bound_to_string(min(hi, 1 << BITS))}
+
+
+def any_of(parts: list[dict[str, Any]], gh: str) -> dict[str, Any]:
+    """One of several conditions; what no document meets if there are none."""
+    if not parts:
+        return {gh: {"$in": []}}
+    return parts[0] if len(parts) == 1 else {"$or": parts}
+
+
+def all_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """All of several conditions."""
+    return parts[0] if len(parts) == 1 else {"$and": parts}

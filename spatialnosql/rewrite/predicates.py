@@ -1,0 +1,147 @@
+"""The geo predicates in a filter: which conditions on the location a document must meet.
+
+A filter is a conjunction of conditions. `read` takes it apart into predicates on the location (a region each), at most
+one near, and all the rest. It descends into ``$and``, which is a conjunction too, and nowhere else: under ``$nor``,
+``$not`` or ``$elemMatch`` a predicate says nothing that a prefilter could use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from spatialnosql.errors import GeometryError, SpatialNoSQLError
+from spatialnosql.geometry import (
+    EARTH_RADIUS_M,
+    geojson_point,
+    intersects_to_region,
+    legacy_point,
+    near_to_region,
+    within_to_region,
+)
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import DiscRegion, Region
+from spatialnosql.rewrite.plan import Filter
+
+_WITHIN = ("$geoWithin", "$within")
+_NEAR = ("$near", "$nearSphere", "$geoNear")
+
+
+@dataclass(frozen=True)
+class Predicate:
+    """One condition on the location, as it was written, and the region it stands for."""
+
+    condition: dict[str, Any]
+    region: Region
+
+
+@dataclass(frozen=True)
+class Near:
+    """A near condition: from where, how far, and the region if the distance is bounded."""
+
+    operator: str
+    operand: Any
+    lng: float
+    lat: float
+    spherical: bool
+    min_distance_m: float
+    max_distance_m: float  # infinite if not given
+    region: Region | None
+
+
+@dataclass
+class Conjunction:
+    """A filter taken apart: all of these must hold."""
+
+    predicates: list[Predicate] = field(default_factory=list)
+    near: Near | None = None
+    others: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Unreadable(SpatialNoSQLError):  # noqa: N818 - a finding, not a fault
+    """A geo condition that we do not understand: the server must see the query as it is."""
+
+
+def read(filter: Filter, info: CollectionInfo) -> Conjunction:  # noqa: A002
+    """Take a filter apart. Raises Unreadable, GeometryError or UnsupportedShape where only the server may judge."""
+    found = Conjunction()
+    _read(filter, info, found)
+    return found
+
+
+def _read(filter: Filter, info: CollectionInfo, found: Conjunction) -> None:  # noqa: A002
+    for key, value in filter.items():
+        if key == "$and" and isinstance(value, list | tuple) and all(isinstance(v, Mapping) for v in value):
+            for part in value:
+                _read(part, info, found)
+        elif key == info.location and isinstance(value, Mapping) and _has_operators(value):
+            _read_location(value, info, found)
+        else:
+            found.others.append({key: value})
+
+
+def _has_operators(value: Mapping[str, Any]) -> bool:
+    return any(str(key).startswith("$") for key in value)
+
+
+def _read_location(value: Mapping[str, Any], info: CollectionInfo, found: Conjunction) -> None:
+    near = [key for key in value if key in _NEAR]
+    if near:
+        if found.near is not None or len(near) > 1:
+            raise Unreadable("several near conditions")
+        found.near = _near(near[0], value)
+        rest = {key: v for key, v in value.items() if key not in (*_NEAR, "$maxDistance", "$minDistance")}
+    else:
+        rest = dict(value)
+    kept: dict[str, Any] = {}
+    for operator, operand in rest.items():
+        if operator in _WITHIN:
+            region = within_to_region(operand)
+        elif operator == "$geoIntersects":
+            region = intersects_to_region(operand)
+        else:
+            kept[operator] = operand
+            continue
+        found.predicates.append(Predicate({info.location: {operator: operand}}, region))
+    if kept:
+        found.others.append({info.location: kept})
+
+
+def _near(operator: str, value: Mapping[str, Any]) -> Near:
+    operand = value[operator]
+    geojson = isinstance(operand, Mapping) and "$geometry" in operand
+    beside = {key: value[key] for key in ("$minDistance", "$maxDistance") if key in value}
+    if geojson:
+        unknown = set(operand) - {"$geometry", "$minDistance", "$maxDistance"}
+        if beside or unknown:
+            raise Unreadable(f"{operator} with {', '.join(sorted([*beside, *unknown]))}")
+        lng, lat = geojson_point(operand["$geometry"])
+        limits, unit, spherical = operand, 1.0, True
+    else:
+        lng, lat = legacy_point(operand)
+        # Legacy points: $nearSphere counts in radians on the sphere, $near in degrees of a flat map.
+        spherical = operator == "$nearSphere"
+        limits, unit = beside, EARTH_RADIUS_M if spherical else 1.0
+    low, high = _distance(limits.get("$minDistance", 0)), _distance(limits.get("$maxDistance", math.inf))
+    return make_near(operator, operand, lng, lat, low * unit, high * unit, spherical=spherical)
+
+
+def make_near(
+    operator: str, operand: Any, lng: float, lat: float, low: float, high: float, *, spherical: bool
+) -> Near:
+    """A near condition with its region; distances in metres if spherical, else in degrees."""
+    region: Region | None = None
+    if math.isfinite(high):
+        if spherical:
+            region = near_to_region(lng, lat, min_distance_m=low, max_distance_m=high)
+        else:
+            region = DiscRegion(lng, lat, high, low)
+    return Near(operator, operand, lng, lat, spherical, low, high, region)
+
+
+def _distance(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise GeometryError(f"a distance of {value!r} is no number of 0 or more")
+    return float(value)
