@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import errno
 import hashlib
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from spatialnosql.cluster import fetch, programs
+from spatialnosql.cluster import command, fetch, programs
 from spatialnosql.cluster.fetch import Package
 from spatialnosql.cluster.folders import cache_folder, check_space, full_disk_explained
 from spatialnosql.cluster.progress import bar
@@ -276,3 +277,15 @@ def test_progress_on_a_terminal(monkeypatch, tmp_path, capsys):
     shown = capsys.readouterr().err
     assert "[###############...............]  50%" in shown
     assert shown.endswith("fetching: done in 0 s\n")
+
+
+def test_another_system_gets_one_line_from_every_action(monkeypatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for action in ("up", "down", "status", "uri"):
+        with pytest.raises(MissingProgram, match="runs on Linux only"):
+            command.run(argparse.Namespace(action=action))
+
+
+def test_the_package_can_be_imported_where_there_is_no_fcntl():
+    code = "import sys; sys.modules['fcntl'] = None; from spatialnosql.cluster import LocalCluster, connect"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -15,7 +15,7 @@ from typing import Any
 from spatialnosql.cli import EXIT_ERROR, EXIT_OK, add_common_arguments
 from spatialnosql.cluster.folders import default_directory, locked
 from spatialnosql.cluster.local import bring_up, forget_children, prepare, take_down
-from spatialnosql.cluster.programs import find_programs
+from spatialnosql.cluster.programs import check_linux, find_programs
 from spatialnosql.cluster.state import STATE_FILE, State, end_processes, load_state, processes_in, reap
 from spatialnosql.errors import ClusterError
 
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run one action."""
+    check_linux()
     args.dir = args.dir.expanduser().resolve()
     return ACTIONS[args.action](args)
 

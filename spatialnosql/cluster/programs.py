@@ -75,9 +75,14 @@ class Programs:
 
 def find_programs() -> Programs:
     """The servers to use; fetched on the first call of a machine that has none."""
+    check_linux()
+    return programs_on_path() or fetched_programs()
+
+
+def check_linux() -> None:
+    """Raise on another system: the programs are for Linux, and processes are told apart by /proc."""
     if sys.platform != "linux":
         raise MissingProgram(f"the local cluster runs on Linux only, this is {sys.platform}; {INSTEAD}")
-    return programs_on_path() or fetched_programs()
 
 
 def programs_on_path() -> Programs | None:
