@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,16 @@ def within_to_region(operand: Mapping[str, Any]) -> Region:
     """The region of the operand of ``$geoWithin``, such as ``{"$box": [[0, 0], [1, 1]]}``."""
     name, value = _only_item(operand, "$geoWithin")
     if name == "$geometry":
-        if _type_of(value) not in ("Polygon", "MultiPolygon"):
-            raise GeometryError(f"$geoWithin takes a Polygon or a MultiPolygon, not a {_type_of(value)}")
+        kind = _type_of(value)
+        if kind == "GeometryCollection":
+            # MongoDB takes its polygons and leaves out the rest: nothing lies within a point or a line.
+            kinds = [_type_of(member) for member in _sequence(value.get("geometries"), "geometries")]
+            parts = [part for part, of in zip(_collection(value), kinds, strict=True) if of in _AREAS]
+            if not parts:
+                raise GeometryError("$geoWithin takes a GeometryCollection with polygons; this one has none")
+            return UnionRegion(tuple(parts))
+        if kind not in _AREAS:
+            raise GeometryError(f"$geoWithin takes a Polygon or a MultiPolygon, not a {kind}")
         return geometry_to_region(value)
     readers = {"$box": _box, "$polygon": _polygon, "$center": _center, "$centerSphere": _center_sphere}
     if name not in readers:
@@ -46,6 +55,8 @@ def within_to_region(operand: Mapping[str, Any]) -> Region:
 def intersects_to_region(operand: Mapping[str, Any]) -> Region:
     """The region where a point intersects the operand of ``$geoIntersects``, ``{"$geometry": ...}``."""
     name, value = _only_item(operand, "$geoIntersects")
+    if name == "$centerSphere":
+        raise UnsupportedShape("$geoIntersects with $centerSphere is not documented; the server may have it")
     if name != "$geometry":
         raise GeometryError(f"$geoIntersects has no {name}; it has $geometry")
     return geometry_to_region(value)
@@ -65,14 +76,13 @@ def near_to_region(
 def geometry_to_region(geometry: Mapping[str, Any]) -> Region:
     """The region of a GeoJSON geometry of any type; lines and points are regions without an inside."""
     kind = _type_of(geometry)
+    if kind == "GeometryCollection":
+        return UnionRegion(tuple(_collection(geometry)))
     strict = _is_strict(geometry)
     if strict and kind != "Polygon":
         raise GeometryError(f"the strict-winding CRS is for a Polygon, not a {kind}")
-    if kind == "GeometryCollection":
-        members = _sequence(geometry.get("geometries"), "geometries")
-        if not members:
-            raise GeometryError("a GeometryCollection has no geometries")
-        return UnionRegion(tuple(geometry_to_region(member) for member in members))
+    if kind == "Point":
+        return _point(geometry.get("coordinates"))
     coordinates = _sequence(geometry.get("coordinates"), f"the coordinates of a {kind}")
     if kind == "Polygon":
         if strict and len(coordinates) != 1:
@@ -82,8 +92,6 @@ def geometry_to_region(geometry: Mapping[str, Any]) -> Region:
         if not coordinates:
             raise GeometryError("a MultiPolygon has no polygons")
         return rings_to_region(_rings(coordinates))
-    if kind == "Point":
-        return _point(coordinates)
     if kind == "MultiPoint":
         if not coordinates:
             raise GeometryError("a MultiPoint has no points")
@@ -119,6 +127,20 @@ _TYPES = (
     "MultiPolygon",
     "GeometryCollection",
 )
+_AREAS = ("Polygon", "MultiPolygon")
+
+
+def _collection(geometry: Mapping[str, Any]) -> list[Region]:
+    """The regions of the members of a GeometryCollection; MongoDB takes no notice of its own CRS."""
+    members = _sequence(geometry.get("geometries"), "geometries")
+    if not members:
+        raise GeometryError("a GeometryCollection has no geometries")
+    for member in members:
+        if _type_of(member) == "GeometryCollection":
+            raise GeometryError("a GeometryCollection holds another; MongoDB takes none inside another")
+        if _is_strict(member):
+            raise UnsupportedShape("a GeometryCollection holds a polygon of the strict-winding CRS")
+    return [geometry_to_region(member) for member in members]
 
 
 def _type_of(geometry: Any) -> str:
@@ -156,11 +178,12 @@ def _rings(polygons: Sequence[Any]) -> Rings:
         for position, ring in enumerate(rings):
             name = f"ring {position}" if len(polygons) == 1 else f"polygon {number} ring {position}"
             lng, lat = _positions(ring, name)
-            if len(lng) < 4 or lng[0] != lng[-1] or lat[0] != lat[-1]:
-                closed = (
-                    "is not closed: its last position must be its first" if len(lng) > 2 else "is no ring"
+            if len(lng) < 4:
+                raise GeometryError(
+                    f"{name} has {len(lng)} positions; a ring needs at least 4, the last its first"
                 )
-                raise GeometryError(f"{name} of {len(lng)} positions {closed}")
+            if lng[0] != lng[-1] or lat[0] != lat[-1]:
+                raise GeometryError(f"{name} is not closed: its last position must be its first")
             # MongoDB drops a position that repeats the one before.
             keep = (np.diff(lng) != 0) | (np.diff(lat) != 0)
             lng, lat = lng[:-1][keep], lat[:-1][keep]
@@ -210,15 +233,16 @@ def _point(position: Any) -> Region:
 def _positions(value: Any, name: str) -> tuple[Floats, Floats]:
     positions = _sequence(value, name)
     try:
-        array = np.array(positions, dtype=np.float64)
+        # numpy would read strings, truth values and None as numbers too.
+        plain = set(map(type, chain.from_iterable(positions))) <= {float, int}
+        array = np.array(positions if plain else [], dtype=np.float64)
     except (TypeError, ValueError):
-        # Not all alike (an altitude here and there), or not all numbers: look at each.
-        array = np.array([_pair(position, f"position {i} of {name}") for i, position in enumerate(positions)])
-    if (
-        array.ndim != 2
-        or array.shape[1] < 2
-        or any(isinstance(x, str | bool) for p in positions[:1] for x in p)
-    ):
+        plain = False
+    if not plain:
+        # Not all alike (an altitude here and there), or not all plain numbers: look at each.
+        names = [f"position {i} of {name}" for i in range(len(positions))]
+        array = np.array([_pair(_sequence(p, own), own) for p, own in zip(positions, names, strict=True)])
+    if array.ndim != 2 or array.shape[1] < 2:
         raise GeometryError(f"{name} is not a list of [longitude, latitude] positions: {_brief(value)}")
     lng, lat = array[:, 0].copy(), array[:, 1].copy()
     valid = (np.abs(lng) <= 180.0) & (np.abs(lat) <= 90.0)
@@ -240,15 +264,17 @@ def _check_position(lng: float, lat: float, name: str) -> None:
 
 
 def _box(value: Any) -> Region:
-    corners = _sequence(value, "$box")
-    if len(corners) != 2:
+    corners = _members(value, "$box")
+    if len(corners) < 2:
         raise GeometryError(f"$box takes two corners, not {len(corners)}")
-    (x1, y1), (x2, y2) = (_pair(corner, "a corner of $box") for corner in corners)
+    if len(corners) > 2:
+        raise UnsupportedShape(f"$box takes two corners, not {len(corners)}; MongoDB may leave out the rest")
+    (x1, y1), (x2, y2) = (_flat_pair(corner, "a corner of $box") for corner in corners)
     return BoxRegion(min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2))
 
 
 def _polygon(value: Any) -> Region:
-    positions = [_pair(position, "a position of $polygon") for position in _members(value, "$polygon")]
+    positions = [_flat_pair(position, "a position of $polygon") for position in _members(value, "$polygon")]
     if len(positions) < 3:
         raise GeometryError(f"$polygon takes at least 3 positions, not {len(positions)}")
     lng, lat = np.array(positions, dtype=np.float64).T
@@ -270,12 +296,14 @@ def _center_sphere(value: Any) -> Region:
 
 
 def _circle(value: Any, name: str) -> tuple[float, float, float]:
-    parts = _sequence(value, name)
+    parts = _members(value, name)
     if len(parts) != 2:
         raise GeometryError(f"{name} takes a centre and a radius, not {len(parts)} values")
-    lng, lat = _pair(parts[0], f"the centre of {name}")
-    radius = _number(parts[1], f"the radius of {name}")
-    if not 0 <= radius < math.inf:
+    lng, lat = _flat_pair(parts[0], f"the centre of {name}")
+    radius = _number(parts[1], f"the radius of {name}", finite=False)
+    if radius == math.inf:
+        raise UnsupportedShape(f"the radius of {name} is infinite")
+    if not radius >= 0:
         raise GeometryError(f"the radius of {name} is {radius}; it must be a number, 0 or more")
     return lng, lat, radius
 
@@ -284,6 +312,8 @@ def _circle(value: Any, name: str) -> tuple[float, float, float]:
 
 
 def _only_item(operand: Any, operator: str) -> tuple[str, Any]:
+    if isinstance(operand, Mapping) and "$uniqueDocs" in operand:
+        raise UnsupportedShape(f"{operator} with $uniqueDocs, which MongoDB has given up")
     if not isinstance(operand, Mapping) or len(operand) != 1:
         raise GeometryError(f"{operator} takes a document with one shape, not {_brief(operand)}")
     return next(iter(operand.items()))
@@ -301,12 +331,19 @@ def _pair(value: Any, name: str) -> tuple[float, float]:
     return _number(members[0], name), _number(members[1], name)
 
 
-def _number(value: Any, name: str) -> float:
+def _flat_pair(value: Any, name: str) -> tuple[float, float]:
+    """A pair of a legacy shape: unlike in GeoJSON, MongoDB takes no third number."""
+    if len(_members(value, name)) > 2:
+        raise GeometryError(f"{name} is {_brief(value)}; it must be a longitude and a latitude, no more")
+    return _pair(value, name)
+
+
+def _number(value: Any, name: str, *, finite: bool = True) -> float:
     # bool is an int to Python but not a number to MongoDB; Decimal128 has to_decimal and is one.
     number = value.to_decimal() if hasattr(value, "to_decimal") else value
     if isinstance(number, bool | str | bytes) or not hasattr(number, "__float__"):
         raise GeometryError(f"{name} holds {_brief(value)}, which is no number")
-    if not math.isfinite(float(number)):
+    if finite and not math.isfinite(float(number)):
         raise GeometryError(f"{name} holds {float(number)}, which is no place")
     return float(number)
 
