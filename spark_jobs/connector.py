@@ -19,7 +19,6 @@ from pathlib import Path
 from pyspark.find_spark_home import _find_spark_home
 
 from spark_jobs.java import find_java
-from spatialnosql.cluster.folders import cache_folder, locked
 from spatialnosql.errors import DownloadError
 
 TIMEOUT_S = 600
@@ -73,6 +72,9 @@ JARS = (
 
 def connector_jars() -> list[Path]:
     """The connector's jars in the cache, hashes checked; fetched first if they are not there."""
+    # Here and not above: the package imports pymongo, which a Spark that brings its own jars may not have.
+    from spatialnosql.cluster.folders import cache_folder, locked
+
     folder = cache_folder() / "spark" / f"connector-{CONNECTOR.version}"
     with locked(folder.with_name(f"{folder.name}.lock")):
         if wrong_jars(folder):

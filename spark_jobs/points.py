@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, StructType
 
+from spark_jobs.session import mongo_reader
 from spatialnosql.errors import UsageError
 
 LNG, LAT = "lng", "lat"
@@ -113,10 +114,8 @@ def read_collection(spark: SparkSession, namespace: str, location: str) -> DataF
     if not (database and dot and collection):
         raise UsageError(f"{namespace!r} is not of the form DATABASE.COLLECTION")
     return (
-        spark.read.format("mongodb")
+        mongo_reader(spark, database, collection)
         .schema(f"{LNG} double, {LAT} double")
-        .option("database", database)
-        .option("collection", collection)
         .option("aggregation.pipeline", json.dumps(point_pipeline(location)))
         .load()
     )

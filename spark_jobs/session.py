@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
 
 from spark_jobs.java import find_java
 from spatialnosql.errors import SpatialNoSQLError
@@ -29,6 +29,8 @@ LOCAL_MASTER = "local[*]"
 MEMORY_SHARE = 0.25  # of the machine's: a local cluster and the page cache want the rest
 MEMORY_MB = (1024, 8192)
 
+# Ours: the connector takes its own settings from the start of the context only, or as options of each read.
+_URI_KEY = "spark.spatialnosql.connection.uri"
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 # The JVM itself says this, once, before any logger is configured; Spark asks for that module.
 _JVM_CHATTER = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -64,7 +66,7 @@ def build_session(
     mongo_uri: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session for a job; with a URI it has the MongoDB connector, and the URI is its default deployment.
+    """A session for a job; with a URI it has the MongoDB connector, and `mongo_reader` reads from there.
 
     The URI is set in the running session, not at its start: a JVM's command line is there for all to read.
     """
@@ -79,9 +81,14 @@ def build_session(
         spark = _launch(app_name, given, connector=mongo_uri is not None)
     if mongo_uri is not None:
         _require_connector(spark)
-        for direction in ("read", "write"):
-            spark.conf.set(f"spark.mongodb.{direction}.connection.uri", mongo_uri)
+        spark.conf.set(_URI_KEY, mongo_uri)
     return spark
+
+
+def mongo_reader(spark: SparkSession, database: str, collection: str) -> DataFrameReader:
+    """A reader of a collection of the deployment that the session was built for."""
+    reader = spark.read.format("mongodb").option("connection.uri", str(spark.conf.get(_URI_KEY)))
+    return reader.option("database", database).option("collection", collection)
 
 
 @contextlib.contextmanager
