@@ -17,6 +17,8 @@ class Examined:
     docs: int = 0
     shards: int = 0
     queries: int = 1
+    returned: int = 0
+    ms: int = 0  # by the server's clock, the slowest shard's
 
     @staticmethod
     def total(parts: Iterable[Examined]) -> Examined:
@@ -27,15 +29,17 @@ class Examined:
             sum(part.docs for part in listed),
             sum(part.shards for part in listed),
             sum(part.queries for part in listed),
+            sum(part.returned for part in listed),
+            sum(part.ms for part in listed),
         )
 
 
-def examine_find(collection: Collection[Any], filter: Mapping[str, Any], **options: Any) -> Examined:  # noqa: A002
+def examine_find(collection: Collection[Any], filter: Mapping[str, Any], **options: Any) -> Examined:
     """For a find; further options (hint, projection, limit, ...) as the command takes them."""
     return _explained(collection, {"find": collection.name, "filter": filter, **options})
 
 
-def examine_count(collection: Collection[Any], filter: Mapping[str, Any], **options: Any) -> Examined:  # noqa: A002
+def examine_count(collection: Collection[Any], filter: Mapping[str, Any], **options: Any) -> Examined:
     """For what ``count_documents`` sends: an aggregation."""
     count = {"$group": {"_id": 1, "n": {"$sum": 1}}}
     return examine_aggregate(collection, [{"$match": filter}, count], **options)
@@ -58,7 +62,13 @@ def examined(explained: Mapping[str, Any]) -> Examined:
     """Read the sums out of an explain document of a find or an aggregation, sharded or not."""
     if "shards" in explained:  # an aggregation through mongos: one plan a shard
         parts = [_of_plan(plan) for plan in explained["shards"].values()]
-        return Examined(sum(p.keys for p in parts), sum(p.docs for p in parts), len(parts))
+        return Examined(
+            sum(p.keys for p in parts),
+            sum(p.docs for p in parts),
+            len(parts),
+            returned=sum(p.returned for p in parts),
+            ms=max((p.ms for p in parts), default=0),
+        )
     return _of_plan(explained)
 
 
@@ -69,5 +79,9 @@ def _of_plan(explained: Mapping[str, Any]) -> Examined:
     stats = plan.get("executionStats", {})
     shards = stats.get("executionStages", {}).get("shards", [None])
     return Examined(
-        int(stats.get("totalKeysExamined", 0)), int(stats.get("totalDocsExamined", 0)), len(shards)
+        int(stats.get("totalKeysExamined", 0)),
+        int(stats.get("totalDocsExamined", 0)),
+        len(shards),
+        returned=int(stats.get("nReturned", 0)),
+        ms=int(stats.get("executionTimeMillis", 0)),
     )

@@ -46,6 +46,7 @@ class CollectionInfo:
     indexes: tuple[Index, ...] = ()
     shards: tuple[ShardRange, ...] = ()
     why_not: str | None = None
+    adopted: bool = True  # whether there is metadata: if not, location and gh are only defaults
 
     @property
     def gh_index(self) -> str | None:

@@ -61,15 +61,11 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         found = yield from listed(collection.database.list_collections, filter={"name": collection.name})
         stored = yield from call(metadata_collection(collection).find_one, {"_id": namespace})
     except OperationFailure as error:
-        return CollectionInfo(
-            namespace, why_not=f"its metadata cannot be read ({error.code}: not authorized?)"
-        )
+        why_not = f"its metadata cannot be read (code {error.code})"
+        return CollectionInfo(namespace, why_not=why_not, adopted=False)
     if not found or stored is None:
-        what = (
-            "the collection does not exist" if not found else "the collection was never adopted or ingested"
-        )
-        return CollectionInfo(namespace, why_not=what)
-    why_not = _why_not(found[0], stored, trust_gh)
+        why_not = "it does not exist" if not found else "it was never adopted or ingested"
+        return CollectionInfo(namespace, why_not=why_not, adopted=False)
     indexes = yield from listed(collection.list_indexes) if found[0]["type"] != "view" else _nothing()
     shards = yield from _shard_ranges(collection, namespace, stored)
     histogram = stored.get("histogram")
@@ -82,7 +78,7 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         histogram_from_document(histogram) if histogram else None,
         tuple(_index(index) for index in indexes),
         shards,
-        why_not,
+        _why_not(found[0], stored, trust_gh),
     )
 
 

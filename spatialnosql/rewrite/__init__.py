@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.bound_geo_near import bound_geo_near
-from spatialnosql.rewrite.bound_near import bound_near
+from spatialnosql.rewrite.bound_near import beside, bound_near
 from spatialnosql.rewrite.cost import predicted_shards
 from spatialnosql.rewrite.fragments import all_of
 from spatialnosql.rewrite.plan import Context, Cost, NearWindow, Notes, Plan, QoS
@@ -54,7 +54,7 @@ _TRANSPARENT = ("$match", "$sort")
 
 
 def rewrite(
-    filter: Mapping[str, Any],  # noqa: A002 - pymongo's name for it
+    filter: Mapping[str, Any],
     info: CollectionInfo,
     *,
     qos: QoS | None = None,
@@ -106,7 +106,7 @@ def rewrite_pipeline(
     return _plan(pipeline, notes, context, pipeline=sent, hint=hint)
 
 
-def rewrite_filter(filter: Mapping[str, Any], context: Context, notes: Notes) -> Mapping[str, Any]:  # noqa: A002
+def rewrite_filter(filter: Mapping[str, Any], context: Context, notes: Notes) -> Mapping[str, Any]:
     """Apply the rules to one filter; the same object comes back if none applies."""
     conjunction = read(filter, context.info)
     before = len(notes.rules)
@@ -115,23 +115,10 @@ def rewrite_filter(filter: Mapping[str, Any], context: Context, notes: Notes) ->
     if len(notes.rules) == before:
         return filter
     if conjunction.near is not None:
-        # A near keeps its place and its spelling; what was found goes beside it.
-        added = [part for part in conjunction.others if not _stands_in(part, filter)]
-        return {**filter, "$and": [*filter.get("$and", []), *added]} if added else filter
+        # Only conditions were added, by a rule that knows: they are the last ones.
+        added = conjunction.others[len(read(filter, context.info).others) :]
+        return beside(filter, added) if added else filter
     return all_of([*conjunction.others, *(p.condition for p in conjunction.predicates)])
-
-
-def _stands_in(part: Mapping[str, Any], filter: Mapping[str, Any]) -> bool:  # noqa: A002
-    """Whether a condition is one of the filter's own, at the top or in its ``$and``."""
-    key = next(iter(part))
-    if key in filter and filter[key] is part[key]:
-        return True
-    nested = filter.get("$and", [])
-    return any(isinstance(inner, Mapping) and _stands_in(part, inner) for inner in nested) or (
-        isinstance(filter.get(key), Mapping)
-        and isinstance(part[key], Mapping)
-        and part[key].items() <= filter[key].items()
-    )
 
 
 def _rewrite_stages(
@@ -178,7 +165,7 @@ def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
     )
 
 
-def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str | None:  # noqa: A002
+def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str | None:
     """The ``gh`` index, unless a near needs its own or another condition may have a better one."""
     if "bound_near" in notes.rules:
         return None

@@ -46,6 +46,24 @@ def bound_geo_near(stages: Sequence[Mapping[str, Any]], context: Context, notes:
     return {"$geoNear": {**stage, "query": all_of([dict(query), ranges]) if query else ranges}}
 
 
+def pipeline_within_window(
+    stages: Sequence[Mapping[str, Any]], radius_m: float, context: Context
+) -> list[Mapping[str, Any]]:
+    """A pipeline whose first ``$geoNear`` has no greatest distance, given one, with the ranges of that circle."""
+    stage = stages[0]["$geoNear"]
+    point = stage["near"]
+    in_metres = isinstance(point, Mapping) and "coordinates" in point
+    bounded = {**stage, "maxDistance": radius_m if in_metres else radius_m / EARTH_RADIUS_M}
+    near = read_geo_near(bounded, context.info)
+    assert near.region is not None
+    query = stage.get("query", {})
+    conjunction = read(query, context.info)
+    covering = near_cover(near.region, Conjunction(conjunction.predicates), context)
+    ranges = near_ranges(covering, context)
+    query = all_of([dict(query), ranges]) if query else ranges
+    return [{"$geoNear": {**bounded, "query": query}}, *stages[1:]]
+
+
 def read_geo_near(stage: Mapping[str, Any], info: CollectionInfo) -> Near:
     """The near condition that a ``$geoNear`` stage stands for."""
     key = stage.get("key", info.location)

@@ -13,14 +13,16 @@ the histogram. Whoever runs the plan checks that it did, and widens it.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from spatialnosql.cover import Cover, cover
 from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
-from spatialnosql.rewrite.plan import Context, NearWindow, Notes
-from spatialnosql.rewrite.predicates import Conjunction, Near
+from spatialnosql.rewrite.plan import Context, Filter, NearWindow, Notes
+from spatialnosql.rewrite.predicates import Conjunction, Near, read
 
 MOST_NEEDED = 1000  # more than so many nearest are not bought by widening
 _HALF_EARTH_M = math.pi * EARTH_RADIUS_M
@@ -59,7 +61,7 @@ def near_cover(region: Region, conjunction: Conjunction, context: Context) -> Co
     return cover_of(IntersectionRegion((region, *others)) if others else region, context)
 
 
-def near_ranges(covering: Cover, context: Context) -> dict[str, object]:
+def near_ranges(covering: Cover, context: Context) -> dict[str, Any]:
     """The ranges as a condition to stand beside a near."""
     parts = conditions(covering.outer, context.info.gh)
     if context.info.unhashed:
@@ -100,3 +102,45 @@ def radius_for(
             return radius
         radius *= 2
     return None
+
+
+def windows(window: NearWindow) -> list[float]:
+    """The radii to ask within, in turn, before the query is sent as it is."""
+    radii = [window.first_radius_m * 4**step for step in range(3)]
+    return [radius for radius in radii if radius < _HALF_EARTH_M]
+
+
+def within_window(filter: Filter, radius_m: float, context: Context) -> Filter:
+    """A filter with a near that has no greatest distance, given one, and the ranges of that circle beside it."""
+    bounded = _with_distance(filter, radius_m, context.info.location)
+    conjunction = read(bounded, context.info)
+    assert conjunction.near is not None
+    assert conjunction.near.region is not None
+    covering = near_cover(conjunction.near.region, conjunction, context)
+    return beside(bounded, [near_ranges(covering, context)])
+
+
+def beside(filter: Filter, added: list[dict[str, Any]]) -> Filter:
+    """A filter with further conditions; a near in it keeps its place and its spelling, which the server minds."""
+    return {**filter, "$and": [*filter.get("$and", []), *added]}
+
+
+def _with_distance(filter: Filter, radius_m: float, location: str) -> Filter:
+    bounded: dict[str, Any] = {}
+    for key, value in filter.items():
+        if key == "$and":
+            bounded[key] = [_with_distance(part, radius_m, location) for part in value]
+        elif key == location and isinstance(value, Mapping) and "$nearSphere" in value:
+            bounded[key] = _bounded(value, "$nearSphere", radius_m)
+        elif key == location and isinstance(value, Mapping) and "$near" in value:
+            bounded[key] = _bounded(value, "$near", radius_m)
+        else:
+            bounded[key] = value
+    return bounded
+
+
+def _bounded(value: Mapping[str, Any], operator: str, radius_m: float) -> dict[str, Any]:
+    operand = value[operator]
+    if isinstance(operand, Mapping) and "$geometry" in operand:
+        return {**value, operator: {**operand, "$maxDistance": radius_m}}
+    return {**value, "$maxDistance": radius_m / EARTH_RADIUS_M}

@@ -64,14 +64,14 @@ class Unreadable(SpatialNoSQLError):  # noqa: N818 - a finding, not a fault
     """A geo condition that we do not understand: the server must see the query as it is."""
 
 
-def read(filter: Filter, info: CollectionInfo) -> Conjunction:  # noqa: A002
+def read(filter: Filter, info: CollectionInfo) -> Conjunction:
     """Take a filter apart. Raises Unreadable, GeometryError or UnsupportedShape where only the server may judge."""
     found = Conjunction()
     _read(filter, info, found)
     return found
 
 
-def _read(filter: Filter, info: CollectionInfo, found: Conjunction) -> None:  # noqa: A002
+def _read(filter: Filter, info: CollectionInfo, found: Conjunction) -> None:
     for key, value in filter.items():
         if key == "$and" and isinstance(value, list | tuple) and all(isinstance(v, Mapping) for v in value):
             for part in value:

@@ -1,0 +1,408 @@
+"""Cursors that decide how to ask when they are first read.
+
+pymongo's cursors are configured by calls after ``find``: ``.limit(5)``, ``.hint(...)``, ``.sort(...)``. What to send
+depends on them, so a spatial cursor collects them and makes its plan on the first read. Every call also goes to a pymongo
+cursor of the original query, the *template*: it raises what pymongo raises, and is what runs if nothing is rewritten.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pymongo.cursor import Cursor
+from pymongo.errors import InvalidOperation
+
+from spatialnosql.rewrite import Context, Plan, QoS, rewrite
+from spatialnosql.rewrite.bound_near import windows, within_window
+from spatialnosql.steps import Steps, listed, run, run_async
+
+_FIND = inspect.signature(Cursor.__init__)
+_FOREIGN = ("hint", "collation", "min", "max", "cursor_type", "return_key", "show_record_id", "oplog_replay")
+
+
+def unchanged_reason(options: Mapping[str, Any]) -> str | None:
+    """Why a query with these options must go as it is; None if it may be rewritten."""
+    for name in _FOREIGN:
+        if options.get(name):
+            return f"the caller gave {name}"
+    sort = options.get("sort")
+    if sort and "$natural" in str(sort):
+        return "the caller sorts by $natural"
+    return None
+
+
+class Deadline:
+    """One time limit over several commands."""
+
+    def __init__(self, max_time_ms: int | None) -> None:
+        self._end = None if max_time_ms is None else time.monotonic() + max_time_ms / 1000
+
+    def remaining_ms(self) -> int | None:
+        """What is left, at least 1: the server itself says that time is up."""
+        return None if self._end is None else max(1, int((self._end - time.monotonic()) * 1000))
+
+
+class Found:
+    """Documents that were all read already, behind the methods of a cursor."""
+
+    def __init__(self, documents: list[Any]) -> None:
+        self._documents = deque(documents)
+        self.retrieved = len(documents)
+
+    cursor_id: int | None = 0
+    address: tuple[str, int] | None = None
+    session = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is more."""
+        return bool(self._documents)
+
+    def next(self) -> Any:
+        """The next document."""
+        if not self._documents:
+            raise StopIteration
+        return self._documents.popleft()
+
+    def to_list(self, length: int | None = None) -> list[Any]:
+        """The rest, or so many of it."""
+        count = len(self._documents) if length is None else min(length, len(self._documents))
+        return [self._documents.popleft() for _ in range(count)]
+
+    def close(self) -> None:
+        """Drop the rest."""
+        self._documents.clear()
+
+
+class BaseCursor:
+    """What the spatial cursors of both clients share."""
+
+    def __init__(
+        self,
+        collection: Any,
+        load_info: Callable[[], Steps[Any]],
+        qos: QoS,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        self._template = collection.find(*arguments, **options)
+        bound = _FIND.bind(None, collection, *arguments, **options).arguments
+        self._options = {name: value for name, value in bound.items() if name not in ("self", "collection")}
+        self._options.setdefault("filter", {})
+        self._make = (collection, load_info, qos)
+        self._collection, self._load_info, self._qos = collection, load_info, qos
+        self._opaque: str | None = None  # a call whose effect on the plan we do not follow
+        self._actual: Any = None
+        self._plan: Plan | None = None
+
+    # -- configuration ------------------------------------------------------------------------------------
+
+    def _configure(self, method: str, *arguments: Any, **changed: Any) -> Any:
+        if self._actual is not None and self._actual is not self._template:
+            raise InvalidOperation("cannot set options after executing query")
+        getattr(self._template, method)(*arguments)
+        self._options.update(changed)
+        return self
+
+    def limit(self, limit: int) -> Any:
+        """As pymongo's."""
+        return self._configure("limit", limit, limit=limit)
+
+    def skip(self, skip: int) -> Any:
+        """As pymongo's."""
+        return self._configure("skip", skip, skip=skip)
+
+    def batch_size(self, batch_size: int) -> Any:
+        """As pymongo's."""
+        return self._configure("batch_size", batch_size, batch_size=batch_size)
+
+    def sort(self, key_or_list: Any, direction: Any = None) -> Any:
+        """As pymongo's."""
+        listed_ = key_or_list if direction is None else [(key_or_list, direction)]
+        if isinstance(listed_, str):
+            listed_ = [(listed_, 1)]
+        arguments = (key_or_list,) if direction is None else (key_or_list, direction)
+        return self._configure("sort", *arguments, sort=listed_)
+
+    def hint(self, index: Any) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._configure("hint", index, hint=index)
+
+    def collation(self, collation: Any) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._configure("collation", collation, collation=collation)
+
+    def comment(self, comment: Any) -> Any:
+        """As pymongo's."""
+        return self._configure("comment", comment, comment=comment)
+
+    def max_time_ms(self, max_time_ms: int | None) -> Any:
+        """As pymongo's; all commands of a plan together."""
+        return self._configure("max_time_ms", max_time_ms, max_time_ms=max_time_ms)
+
+    def allow_disk_use(self, allow_disk_use: bool) -> Any:
+        """As pymongo's."""
+        return self._configure("allow_disk_use", allow_disk_use, allow_disk_use=allow_disk_use)
+
+    def min(self, spec: Any) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._configure("min", spec, min=spec)
+
+    def max(self, spec: Any) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._configure("max", spec, max=spec)
+
+    def _opaquely(self, method: str, *arguments: Any) -> Any:
+        self._opaque = self._opaque or f"the caller used {method}"
+        return self._configure(method, *arguments)
+
+    def where(self, code: Any) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._opaquely("where", code)
+
+    def add_option(self, mask: int) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._opaquely("add_option", mask)
+
+    def remove_option(self, mask: int) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._opaquely("remove_option", mask)
+
+    def max_await_time_ms(self, max_await_time_ms: int | None) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._opaquely("max_await_time_ms", max_await_time_ms)
+
+    # -- planning -----------------------------------------------------------------------------------------
+
+    def _open(self) -> Steps[Any]:
+        """The cursor to read from: made by the plan, on the first read."""
+        if self._actual is None:
+            info = yield from self._load_info()
+            options = self._options
+            self._plan = plan = rewrite(
+                options["filter"] or {},
+                info,
+                qos=self._qos,
+                limit=abs(options.get("limit", 0)),
+                skip=options.get("skip", 0),
+                unchanged=self._opaque or unchanged_reason(options) or _no_mapping(options["filter"]),
+            )
+            if plan.near is not None:
+                self._actual = yield from self._open_window(plan, Context(info, self._qos))
+            elif plan.rewritten:
+                hint = {"hint": plan.hint} if plan.hint else {}
+                self._actual = self._collection.find(
+                    **{**self._options_sent(), "filter": plan.filter, **hint}
+                )
+            else:
+                self._actual = self._template
+        return self._actual
+
+    def _options_sent(self) -> dict[str, Any]:
+        limit_ms = self._options.get("max_time_ms") or self._qos.max_time_ms
+        return self._options if limit_ms is None else {**self._options, "max_time_ms": limit_ms}
+
+    def _open_window(self, plan: Plan, context: Context) -> Steps[Any]:
+        """The nearest few: from the first window that holds enough of them, else by the query as it is."""
+        assert plan.near is not None
+        options = self._options_sent()
+        deadline = Deadline(options.get("max_time_ms"))
+        wanted = abs(options["limit"])
+        for radius in windows(plan.near):
+            bounded = within_window(plan.original, radius, context)
+            timed = {**options, "filter": bounded, "max_time_ms": deadline.remaining_ms()}
+            documents = yield from listed(self._collection.find, **timed)
+            if len(documents) >= wanted:
+                return Found(documents)
+        if deadline.remaining_ms() is not None:
+            self._template.max_time_ms(deadline.remaining_ms())
+        return self._template
+
+    def _fresh(self) -> Any:
+        """A cursor configured as this one, not yet read."""
+        twin = type(self).__new__(type(self))
+        twin.__dict__.update(self.__dict__)
+        twin._template = self._template.clone()
+        twin._options = dict(self._options)
+        twin._actual = None
+        return twin
+
+    def clone(self) -> Any:
+        """As pymongo's: an unread cursor with the same options."""
+        return self._fresh()
+
+    def __copy__(self) -> Any:
+        return self._fresh()
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        twin = self._fresh()
+        twin._options["filter"] = copy.deepcopy(self._options["filter"], memo)
+        return twin
+
+    def _slice(self, index: slice) -> Any:
+        self._template[index]  # raises what pymongo raises
+        skip = index.start or 0
+        limit = 0 if index.stop is None else index.stop - skip
+        self._options.update(skip=skip, limit=limit)
+        if index.stop is not None and limit == 0:
+            self._opaque = "an empty slice"
+        return self
+
+    # -- what it is doing ---------------------------------------------------------------------------------
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan, once the cursor was read."""
+        return self._plan
+
+    @property
+    def collection(self) -> Any:
+        """The pymongo collection."""
+        return self._collection
+
+    @property
+    def alive(self) -> bool:
+        """As pymongo's."""
+        return bool((self._actual or self._template).alive) if self._actual is not None else True
+
+    @property
+    def cursor_id(self) -> int | None:
+        """As pymongo's."""
+        return (self._actual if self._actual is not None else self._template).cursor_id  # type: ignore[no-any-return]
+
+    @property
+    def retrieved(self) -> int:
+        """As pymongo's."""
+        return int((self._actual if self._actual is not None else self._template).retrieved)
+
+    @property
+    def session(self) -> Any:
+        """As pymongo's."""
+        return self._template.session
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """As pymongo's."""
+        return (self._actual if self._actual is not None else self._template).address  # type: ignore[no-any-return]
+
+
+def _no_mapping(filter: Any) -> str | None:
+    return None if filter is None or isinstance(filter, Mapping) else "the filter is no document"
+
+
+class SpatialCursor(BaseCursor):
+    """A cursor of `SpatialCollection.find`, used as pymongo's is."""
+
+    def __iter__(self) -> SpatialCursor:
+        return self
+
+    def __next__(self) -> Any:
+        return run(self._open()).next()
+
+    next = __next__
+
+    def __enter__(self) -> SpatialCursor:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            if self._actual is not None:
+                raise InvalidOperation("cannot set options after executing query")
+            return self._slice(index)
+        if not isinstance(index, int):
+            raise TypeError(f"index {index!r} cannot be applied to Cursor instances")
+        if index < 0:
+            raise IndexError("Cursor instances do not support negative indices")
+        single = self._fresh()
+        single.skip(index + self._options.get("skip", 0)).limit(-1)
+        for document in single:
+            return document
+        raise IndexError("no such item for Cursor instance")
+
+    def to_list(self, length: int | None = None) -> list[Any]:
+        """As pymongo's."""
+        return list(run(self._open()).to_list(length))
+
+    def rewind(self) -> SpatialCursor:
+        """As pymongo's: back to the beginning, to be asked anew."""
+        self.close()
+        self._template, self._actual = self._template.clone(), None
+        return self
+
+    def close(self) -> None:
+        """As pymongo's."""
+        (self._actual if self._actual is not None else self._template).close()
+
+    def explain(self) -> Any:
+        """As pymongo's: the server's explanation of what is sent."""
+        actual = run(self._open())
+        return self._template.explain() if isinstance(actual, Found) else actual.explain()
+
+    def distinct(self, key: str) -> list[Any]:
+        """As pymongo's."""
+        actual = run(self._fresh()._open())
+        return list((self._template if isinstance(actual, Found) else actual).distinct(key))
+
+
+class AsyncSpatialCursor(BaseCursor):
+    """A cursor of `AsyncSpatialCollection.find`, used as pymongo's asynchronous one is."""
+
+    def __aiter__(self) -> AsyncSpatialCursor:
+        return self
+
+    async def __anext__(self) -> Any:
+        actual = await run_async(self._open())
+        if isinstance(actual, Found):
+            try:
+                return actual.next()
+            except StopIteration:
+                raise StopAsyncIteration from None
+        return await actual.next()
+
+    next = __anext__
+
+    async def __aenter__(self) -> AsyncSpatialCursor:
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        await self.close()
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._template[index]  # raises: pymongo's asynchronous cursors have no items either
+
+    async def to_list(self, length: int | None = None) -> list[Any]:
+        """As pymongo's."""
+        actual = await run_async(self._open())
+        return list(actual.to_list(length) if isinstance(actual, Found) else await actual.to_list(length))
+
+    async def rewind(self) -> AsyncSpatialCursor:
+        """As pymongo's: back to the beginning, to be asked anew."""
+        await self.close()
+        self._template, self._actual = self._template.clone(), None
+        return self
+
+    async def close(self) -> None:
+        """As pymongo's."""
+        actual = self._actual if self._actual is not None else self._template
+        if isinstance(actual, Found):
+            actual.close()
+        else:
+            await actual.close()
+
+    async def explain(self) -> Any:
+        """As pymongo's: the server's explanation of what is sent."""
+        actual = await run_async(self._open())
+        return await (self._template if isinstance(actual, Found) else actual).explain()
+
+    async def distinct(self, key: str) -> list[Any]:
+        """As pymongo's."""
+        actual = await run_async(self._fresh()._open())
+        return list(await (self._template if isinstance(actual, Found) else actual).distinct(key))

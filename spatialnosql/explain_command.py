@@ -1,0 +1,71 @@
+"""``spatialnosql explain``: what a query touches, as it is and rewritten."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bson import json_util
+from pymongo.collection import Collection
+
+from spatialnosql.cli import EXIT_OK, add_common_arguments
+from spatialnosql.cluster import connect
+from spatialnosql.collection import SpatialCollection
+from spatialnosql.errors import UsageError
+from spatialnosql.namespace import namespace_collection, required_uri
+from spatialnosql.rewrite import QoS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``spatialnosql explain``."""
+    parser.add_argument("namespace", metavar="DB.COLLECTION")
+    parser.add_argument(
+        "query",
+        metavar="QUERY",
+        help="a filter or a pipeline as JSON, @FILE to read it from a file, or - for stdin",
+    )
+    parser.add_argument("--limit", type=int, default=0, help="of the find (for near: how many are wanted)")
+    parser.add_argument("--prefer", choices=("latency", "throughput"), default="latency")
+    parser.add_argument(
+        "--precision", choices=("cost", "selectivity"), default="cost", help="see QoS in the README"
+    )
+    parser.add_argument("--max-ranges", type=int, metavar="N", help="cap the ranges of a cover")
+    parser.add_argument("--trust-gh", action="store_true", help="rewrite without a validator's guarantee")
+    parser.add_argument("--show-query", action="store_true", help="print the rewritten query too")
+    add_common_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain one query."""
+    query = read_query(args.query)
+    qos = QoS(prefer=args.prefer, precision=args.precision, max_ranges=args.max_ranges)
+    with connect(required_uri(args.uri)) as client:
+        plain: Collection[dict[str, Any]] = namespace_collection(client, args.namespace)
+        spatial = SpatialCollection(plain, qos=qos, trust_gh=args.trust_gh)
+        explanation = spatial.explain(query, **({"limit": args.limit} if args.limit else {}))
+    sent = explanation.plan.filter if explanation.plan.filter is not None else explanation.plan.pipeline
+    if args.json:
+        document = explanation.to_dict()
+        if args.show_query:
+            document["sent"] = json.loads(json_util.dumps(sent))
+        print(json.dumps(document))
+        return EXIT_OK
+    print(explanation)
+    if args.show_query:
+        print("\n" + json_util.dumps(sent, indent=2))
+    return EXIT_OK
+
+
+def read_query(text: str) -> Any:
+    """A filter or a pipeline from the command line, a file or standard input, as extended JSON."""
+    source = sys.stdin.read() if text == "-" else Path(text[1:]).read_text() if text.startswith("@") else text
+    try:
+        query = json_util.loads(source)
+    except ValueError as error:
+        raise UsageError(f"the query is no JSON: {error}") from error
+    if not isinstance(query, dict | list):
+        raise UsageError("the query must be a filter ({...}) or a pipeline ([...])")
+    return query
