@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,39 @@ from spatialnosql.errors import DownloadError, MissingProgram
 
 TEST_URI_VARIABLE = "SPATIALNOSQL_TEST_URI"
 MONGO_FIXTURES = {"cluster", "client", "database", "programs"}
+TALLY = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """One option, for long runs of the tests that compare with the server."""
+    parser.addoption(
+        "--examples",
+        type=int,
+        default=2000,
+        metavar="N",
+        help="random shapes that are compared with the server (default: 2000)",
+    )
+
+
+@pytest.fixture(scope="session")
+def examples(pytestconfig: pytest.Config) -> int:
+    """How many random shapes to compare with the server."""
+    return int(pytestconfig.getoption("--examples"))
+
+
+@pytest.fixture(scope="session")
+def tally(pytestconfig: pytest.Config) -> Counter[str]:
+    """Counts of what was tried, printed at the end of the run."""
+    return pytestconfig.stash.setdefault(TALLY, Counter())
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print what was tried: a proof by examples is worth as much as its examples."""
+    tried = config.stash.get(TALLY, None)
+    if tried:
+        terminalreporter.section("tried")
+        for name, count in tried.items():
+            terminalreporter.write_line(f"{count:>12,}  {name}")
 
 
 class GivenCluster:
