@@ -1,8 +1,9 @@
 """Cursors that decide how to ask when they are first read.
 
 pymongo's cursors are configured by calls after ``find``: ``.limit(5)``, ``.hint(...)``, ``.sort(...)``. What to send
-depends on them, so a spatial cursor collects them and makes its plan on the first read. Every call also goes to a pymongo
-cursor of the original query, the *template*: it raises what pymongo raises, and is what runs if nothing is rewritten.
+depends on them, so a spatial cursor collects them and makes its plan on the first read. Every call also goes to a
+pymongo cursor of the original query, the *template*: it raises what pymongo raises, and it is what runs if nothing is
+rewritten.
 """
 
 from __future__ import annotations

@@ -1,0 +1,436 @@
+"""`SpatialCollection` and `AsyncSpatialCollection`: a pymongo collection, with the same answers for less.
+
+Reads are planned by `spatialnosql.rewrite` and sent; writes keep ``gh`` true by `spatialnosql.writes`; everything else
+is the pymongo collection's own. Both classes are thin: what needs the server is written once, as steps.
+"""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.collection import Collection
+from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
+
+from spatialnosql.cursor import AsyncSpatialCursor, Deadline, Found, SpatialCursor, unchanged_reason
+from spatialnosql.errors import UsageError
+from spatialnosql.explain import Explanation, explain_steps
+from spatialnosql.info import CollectionInfo
+from spatialnosql.metadata import InfoCache
+from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
+from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
+from spatialnosql.rewrite.bound_near import windows
+from spatialnosql.steps import Steps, call, listed, run, run_async
+from spatialnosql.writes import bulk_steps, find_one_and_steps, replace_steps, to_insert, update_steps
+
+_caches: weakref.WeakKeyDictionary[Any, InfoCache] = weakref.WeakKeyDictionary()
+
+
+class BaseCollection:
+    """What both spatial collections share: steps, and what they are made of."""
+
+    _kind: Any
+
+    def __init__(
+        self,
+        collection: Any,
+        *,
+        qos: QoS | None = None,
+        trust_gh: bool = False,
+        info: CollectionInfo | None = None,
+    ) -> None:
+        if not isinstance(collection, self._kind):
+            raise UsageError(
+                f"{type(self).__name__} takes a pymongo {self._kind.__name__}, not {collection!r:.80}"
+            )
+        self._collection = collection
+        self._qos = qos or QoS()
+        self._trust_gh = trust_gh
+        self._info = info
+        self._cache = _caches.setdefault(collection.database.client, InfoCache())
+
+    def __getattr__(self, name: str) -> Any:
+        # Reached only for what is not defined here: all the rest of a pymongo collection.
+        return getattr(self._collection, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._collection!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BaseCollection) and self._collection == other._collection
+
+    def __hash__(self) -> int:
+        return hash(self._collection)
+
+    def __bool__(self) -> bool:
+        return bool(self._collection)  # raises, as pymongo's does
+
+    def _wrapped(self, collection: Any, **changed: Any) -> Any:
+        made: dict[str, Any] = {"qos": self._qos, "trust_gh": self._trust_gh, "info": self._info, **changed}
+        return type(self)(collection, **made)
+
+    def with_options(self, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's: the same collection with other options, spatial too."""
+        return self._wrapped(self._collection.with_options(*arguments, **options))
+
+    def with_qos(self, **wishes: Any) -> Any:
+        """The same collection with other wishes: see `QoS`."""
+        return self._wrapped(self._collection, qos=QoS(**wishes))
+
+    # -- steps --------------------------------------------------------------------------------------------
+
+    def _load_info(self) -> Steps[CollectionInfo]:
+        if self._info is not None:
+            return self._info
+        return (yield from self._cache.info(self._collection, trust_gh=self._trust_gh))
+
+    def forget(self) -> None:
+        """Read statistics and metadata anew with the next query."""
+        self._cache.forget(f"{self._collection.database.name}.{self._collection.name}")
+
+    def _plan(self, filter: Any, options: Mapping[str, Any]) -> Steps[Plan]:
+        info = yield from self._load_info()
+        unchanged = unchanged_reason(options)
+        if not isinstance(filter, Mapping):
+            return Plan(filter, filter=filter, reasons=("the filter is no document",))
+        if options.get("upsert"):
+            unchanged = unchanged or "an upsert makes its document from the filter"
+        return rewrite(filter, info, qos=self._qos, unchanged=unchanged)
+
+    def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
+        """Options with what the plan adds: the hint, and the time limit under the name that the method has for it."""
+        sent = dict(options)
+        if plan.hint:
+            sent["hint"] = plan.hint
+        if timed and self._qos.max_time_ms is not None:
+            sent.setdefault(timed, self._qos.max_time_ms)
+        return sent
+
+    def _filtered(
+        self,
+        method: str,
+        filter: Any,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+        timed: str | None = None,
+    ) -> Steps[Any]:
+        """Call a method whose first argument is a filter, with the filter rewritten."""
+        plan = yield from self._plan(filter, options)
+        sent = self._sent(plan, options, timed=timed)
+        return (yield from call(getattr(self._collection, method), plan.filter, *arguments, **sent))
+
+    def _distinct(self, key: str, filter: Any, options: dict[str, Any]) -> Steps[list[Any]]:
+        if filter is None:
+            values: list[Any] = yield from call(self._collection.distinct, key, **options)
+            return values
+        plan = yield from self._plan(filter, options)
+        sent = self._sent(plan, options, timed="maxTimeMS")
+        values = yield from call(self._collection.distinct, key, plan.filter, **sent)
+        return values
+
+    def _aggregate(self, pipeline: Any, options: dict[str, Any]) -> Steps[Any]:
+        info = yield from self._load_info()
+        unchanged = unchanged_reason(options)
+        if not isinstance(pipeline, Sequence) or not all(isinstance(s, Mapping) and s for s in pipeline):
+            unchanged = "the pipeline is no list of stages"
+        plan = rewrite_pipeline(pipeline, info, qos=self._qos, unchanged=unchanged)
+        sent = self._sent(plan, options, timed="maxTimeMS")
+        if plan.near is not None:
+            return (yield from self._aggregate_window(plan, Context(info, self._qos), sent))
+        return (yield from call(self._collection.aggregate, plan.pipeline, **sent))
+
+    def _aggregate_window(self, plan: Plan, context: Context, options: dict[str, Any]) -> Steps[Any]:
+        """The nearest few: from the first window that holds enough of them, else by the pipeline as it is."""
+        assert plan.near is not None
+        wanted = _limit_of(plan.original)
+        deadline = Deadline(options.get("maxTimeMS"))
+        for radius in windows(plan.near):
+            bounded = pipeline_within_window(plan.original, radius, context)
+            documents = yield from listed(self._collection.aggregate, bounded, **_timed(options, deadline))
+            if len(documents) >= wanted:
+                return Found(documents)
+        return (yield from call(self._collection.aggregate, plan.original, **_timed(options, deadline)))
+
+    def _inserted(self, method: str, documents: Any, options: dict[str, Any], *, many: bool) -> Steps[Any]:
+        info = yield from self._load_info()
+        codec = self._collection.codec_options
+        if info.adopted and not many:
+            documents = to_insert(documents, info, codec)
+        elif info.adopted and isinstance(documents, Iterable) and not isinstance(documents, Mapping):
+            # An empty list stays one: pymongo has its own error for it.
+            documents = [to_insert(document, info, codec) for document in documents]
+        return (yield from call(getattr(self._collection, method), documents, **options))
+
+    def _changed(
+        self, method: str, filter: Any, change: Any, options: dict[str, Any], steps: Any, **how: Any
+    ) -> Steps[Any]:
+        """An update or a replacement: the filter rewritten, the change kept true by the steps given for it."""
+        info = yield from self._load_info()
+        plan = yield from self._plan(filter, options)
+        sent = self._sent(plan, options)
+        if not info.adopted:
+            return (yield from call(getattr(self._collection, method), plan.filter, change, **sent))
+        upsert = sent.pop("upsert", False)
+        return (
+            yield from steps(self._collection, plan.filter, change, info, upsert=upsert, options=sent, **how)
+        )
+
+    def _replaced(self, filter: Any, replacement: Any, options: dict[str, Any]) -> Steps[Any]:
+        steps = self._changed(
+            "find_one_and_replace", filter, replacement, options, find_one_and_steps, replace=True
+        )
+        return (yield from steps)
+
+    def _bulk(self, requests: Any, options: dict[str, Any]) -> Steps[BulkWriteResult]:
+        info = yield from self._load_info()
+        if not info.adopted:
+            result: BulkWriteResult = yield from call(self._collection.bulk_write, requests, **options)
+            return result
+        rest = dict(options)
+        ordered = rest.pop("ordered", True)
+        return (yield from bulk_steps(self._collection, requests, info, ordered=ordered, options=rest))
+
+    def _explain(self, filter: Any, options: dict[str, Any]) -> Steps[Explanation]:
+        info = yield from self._load_info()
+        return (yield from explain_steps(self._collection, filter, info, self._qos, options))
+
+
+def _named(method: Any, taken: int, arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """Options that were given by position, by name: after the `taken` arguments of one of pymongo's methods."""
+    if not arguments:
+        return options
+    names = list(inspect.signature(method).parameters)[1 + taken :]
+    if len(arguments) > len(names):
+        raise TypeError(
+            f"{method.__name__}() takes {taken + len(names)} arguments, {taken + len(arguments)} given"
+        )
+    given = dict(zip(names, arguments, strict=False))
+    if twice := given.keys() & options.keys():
+        raise TypeError(f"{method.__name__}() got multiple values for argument {min(twice)!r}")
+    return {**given, **options}
+
+
+def _limit_of(pipeline: Sequence[Mapping[str, Any]]) -> int:
+    return int(min(stage["$limit"] for stage in pipeline if "$limit" in stage))
+
+
+def _timed(options: dict[str, Any], deadline: Deadline) -> dict[str, Any]:
+    left = deadline.remaining_ms()
+    return options if left is None else {**options, "maxTimeMS": left}
+
+
+class SpatialCollection(BaseCollection):
+    """A pymongo `Collection` whose spatial queries touch fewer shards, keys and documents, and answer the same.
+
+    `qos` says what the caller wants of time and ranges (`QoS`). `trust_gh` rewrites even where no validator guarantees
+    that ``gh`` is true: documents with a wrong ``gh`` would be missed, and it is the caller's word that there are none.
+    `info` replaces what would be read from the deployment's metadata.
+    """
+
+    _kind = Collection
+
+    def find(self, *arguments: Any, **options: Any) -> SpatialCursor:
+        """As pymongo's; planned when the cursor is first read."""
+        return SpatialCursor(self._collection, self._load_info, self._qos, arguments, options)
+
+    def find_one(self, filter: Any = None, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        wanted = filter if filter is None or isinstance(filter, Mapping) else {"_id": filter}
+        for document in self.find(wanted, *arguments, **options).limit(-1):
+            return document
+        return None
+
+    def count_documents(self, filter: Mapping[str, Any], *arguments: Any, **options: Any) -> int:
+        """As pymongo's."""
+        options = _named(self._kind.count_documents, 1, arguments, options)
+        return int(run(self._filtered("count_documents", filter, (), options, "maxTimeMS")))
+
+    def distinct(
+        self, key: str, filter: Mapping[str, Any] | None = None, *arguments: Any, **options: Any
+    ) -> list[Any]:
+        """As pymongo's."""
+        options = _named(self._kind.distinct, 2, arguments, options)
+        return run(self._distinct(key, filter, options))
+
+    def aggregate(self, pipeline: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        options = _named(self._kind.aggregate, 1, arguments, options)
+        return run(self._aggregate(pipeline, options))
+
+    def insert_one(self, document: Any, *arguments: Any, **options: Any) -> InsertOneResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.insert_one, 1, arguments, options)
+        result: InsertOneResult = run(self._inserted("insert_one", document, options, many=False))
+        return result
+
+    def insert_many(self, documents: Iterable[Any], *arguments: Any, **options: Any) -> InsertManyResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.insert_many, 1, arguments, options)
+        result: InsertManyResult = run(self._inserted("insert_many", documents, options, many=True))
+        return result
+
+    def replace_one(self, filter: Any, replacement: Any, *arguments: Any, **options: Any) -> UpdateResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.replace_one, 2, arguments, options)
+        result: UpdateResult = run(self._changed("replace_one", filter, replacement, options, replace_steps))
+        return result
+
+    def update_one(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> UpdateResult:
+        """As pymongo's; an update that moves the point changes ``gh`` with it."""
+        options = _named(self._kind.update_one, 2, arguments, options)
+        result: UpdateResult = run(self._changed("update_one", filter, update, options, update_steps))
+        return result
+
+    def update_many(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> UpdateResult:
+        """As pymongo's; an update that moves points is sent one document at a time, as MongoDB demands."""
+        options = _named(self._kind.update_many, 2, arguments, options)
+        result: UpdateResult = run(
+            self._changed("update_many", filter, update, options, update_steps, many=True)
+        )
+        return result
+
+    def delete_one(self, filter: Any, *arguments: Any, **options: Any) -> DeleteResult:
+        """As pymongo's."""
+        options = _named(self._kind.delete_one, 1, arguments, options)
+        result: DeleteResult = run(self._filtered("delete_one", filter, (), options))
+        return result
+
+    def delete_many(self, filter: Any, *arguments: Any, **options: Any) -> DeleteResult:
+        """As pymongo's."""
+        options = _named(self._kind.delete_many, 1, arguments, options)
+        result: DeleteResult = run(self._filtered("delete_many", filter, (), options))
+        return result
+
+    def find_one_and_delete(self, filter: Any, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        options = _named(self._kind.find_one_and_delete, 1, arguments, options)
+        return run(self._filtered("find_one_and_delete", filter, (), options))
+
+    def find_one_and_replace(self, filter: Any, replacement: Any, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.find_one_and_replace, 2, arguments, options)
+        return run(self._replaced(filter, replacement, options))
+
+    def find_one_and_update(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's; an update that moves the point changes ``gh`` with it."""
+        options = _named(self._kind.find_one_and_update, 2, arguments, options)
+        return run(self._changed("find_one_and_update", filter, update, options, find_one_and_steps))
+
+    def bulk_write(self, requests: Sequence[Any], *arguments: Any, **options: Any) -> BulkWriteResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.bulk_write, 1, arguments, options)
+        return run(self._bulk(requests, options))
+
+    def plan(self, filter: Mapping[str, Any], **options: Any) -> Plan:
+        """What would be sent for a filter, and why."""
+        return run(self._plan(filter, options))
+
+    def explain(self, filter: Any, **options: Any) -> Explanation:
+        """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""
+        return run(self._explain(filter, options))
+
+
+class AsyncSpatialCollection(BaseCollection):
+    """A pymongo `AsyncCollection`, as `SpatialCollection` is a `Collection`."""
+
+    _kind = AsyncCollection
+
+    def find(self, *arguments: Any, **options: Any) -> AsyncSpatialCursor:
+        """As pymongo's; planned when the cursor is first read."""
+        return AsyncSpatialCursor(self._collection, self._load_info, self._qos, arguments, options)
+
+    async def find_one(self, filter: Any = None, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        wanted = filter if filter is None or isinstance(filter, Mapping) else {"_id": filter}
+        async for document in self.find(wanted, *arguments, **options).limit(-1):
+            return document
+        return None
+
+    async def count_documents(self, filter: Mapping[str, Any], *arguments: Any, **options: Any) -> int:
+        """As pymongo's."""
+        options = _named(self._kind.count_documents, 1, arguments, options)
+        return int(await run_async(self._filtered("count_documents", filter, (), options, "maxTimeMS")))
+
+    async def distinct(self, key: str, filter: Any = None, *arguments: Any, **options: Any) -> list[Any]:
+        """As pymongo's."""
+        options = _named(self._kind.distinct, 2, arguments, options)
+        return await run_async(self._distinct(key, filter, options))
+
+    async def aggregate(self, pipeline: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        options = _named(self._kind.aggregate, 1, arguments, options)
+        return await run_async(self._aggregate(pipeline, options))
+
+    async def insert_one(self, document: Any, *arguments: Any, **options: Any) -> InsertOneResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.insert_one, 1, arguments, options)
+        return await run_async(self._inserted("insert_one", document, options, many=False))
+
+    async def insert_many(
+        self, documents: Iterable[Any], *arguments: Any, **options: Any
+    ) -> InsertManyResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.insert_many, 1, arguments, options)
+        return await run_async(self._inserted("insert_many", documents, options, many=True))
+
+    async def replace_one(
+        self, filter: Any, replacement: Any, *arguments: Any, **options: Any
+    ) -> UpdateResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.replace_one, 2, arguments, options)
+        return await run_async(self._changed("replace_one", filter, replacement, options, replace_steps))
+
+    async def update_one(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> UpdateResult:
+        """As pymongo's; an update that moves the point changes ``gh`` with it."""
+        options = _named(self._kind.update_one, 2, arguments, options)
+        return await run_async(self._changed("update_one", filter, update, options, update_steps))
+
+    async def update_many(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> UpdateResult:
+        """As pymongo's; an update that moves points is sent one document at a time, as MongoDB demands."""
+        options = _named(self._kind.update_many, 2, arguments, options)
+        return await run_async(self._changed("update_many", filter, update, options, update_steps, many=True))
+
+    async def delete_one(self, filter: Any, *arguments: Any, **options: Any) -> DeleteResult:
+        """As pymongo's."""
+        options = _named(self._kind.delete_one, 1, arguments, options)
+        return await run_async(self._filtered("delete_one", filter, (), options))
+
+    async def delete_many(self, filter: Any, *arguments: Any, **options: Any) -> DeleteResult:
+        """As pymongo's."""
+        options = _named(self._kind.delete_many, 1, arguments, options)
+        return await run_async(self._filtered("delete_many", filter, (), options))
+
+    async def find_one_and_delete(self, filter: Any, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's."""
+        options = _named(self._kind.find_one_and_delete, 1, arguments, options)
+        return await run_async(self._filtered("find_one_and_delete", filter, (), options))
+
+    async def find_one_and_replace(
+        self, filter: Any, replacement: Any, *arguments: Any, **options: Any
+    ) -> Any:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.find_one_and_replace, 2, arguments, options)
+        return await run_async(self._replaced(filter, replacement, options))
+
+    async def find_one_and_update(self, filter: Any, update: Any, *arguments: Any, **options: Any) -> Any:
+        """As pymongo's; an update that moves the point changes ``gh`` with it."""
+        options = _named(self._kind.find_one_and_update, 2, arguments, options)
+        return await run_async(
+            self._changed("find_one_and_update", filter, update, options, find_one_and_steps)
+        )
+
+    async def bulk_write(self, requests: Sequence[Any], *arguments: Any, **options: Any) -> BulkWriteResult:
+        """As pymongo's, with ``gh``."""
+        options = _named(self._kind.bulk_write, 1, arguments, options)
+        return await run_async(self._bulk(requests, options))
+
+    async def plan(self, filter: Mapping[str, Any], **options: Any) -> Plan:
+        """What would be sent for a filter, and why."""
+        return await run_async(self._plan(filter, options))
+
+    async def explain(self, filter: Any, **options: Any) -> Explanation:
+        """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""
+        return await run_async(self._explain(filter, options))
