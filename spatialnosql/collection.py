@@ -15,7 +15,14 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
-from spatialnosql.cursor import AsyncSpatialCursor, Deadline, Found, SpatialCursor, unchanged_reason
+from spatialnosql.cursor import (
+    AsyncFound,
+    AsyncSpatialCursor,
+    Deadline,
+    Found,
+    SpatialCursor,
+    unchanged_reason,
+)
 from spatialnosql.errors import UsageError
 from spatialnosql.explain import Explanation, explain_steps
 from spatialnosql.info import CollectionInfo
@@ -362,7 +369,8 @@ class AsyncSpatialCollection(BaseCollection):
     async def aggregate(self, pipeline: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
         """As pymongo's."""
         options = _named(self._kind.aggregate, 1, arguments, options)
-        return await run_async(self._aggregate(pipeline, options))
+        cursor = await run_async(self._aggregate(pipeline, options))
+        return AsyncFound(cursor) if isinstance(cursor, Found) else cursor
 
     async def insert_one(self, document: Any, *arguments: Any, **options: Any) -> InsertOneResult:
         """As pymongo's, with ``gh``."""

@@ -64,11 +64,23 @@ class Found:
         """Whether there is more."""
         return bool(self._documents)
 
-    def next(self) -> Any:
-        """The next document."""
+    def __iter__(self) -> Found:
+        return self
+
+    def __next__(self) -> Any:
         if not self._documents:
             raise StopIteration
         return self._documents.popleft()
+
+    def next(self) -> Any:
+        """The next document."""
+        return self.__next__()
+
+    def __enter__(self) -> Found:
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
 
     def to_list(self, length: int | None = None) -> list[Any]:
         """The rest, or so many of it."""
@@ -78,6 +90,41 @@ class Found:
     def close(self) -> None:
         """Drop the rest."""
         self._documents.clear()
+
+
+class AsyncFound:
+    """The same behind the methods of an asynchronous cursor."""
+
+    def __init__(self, found: Found) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    def __aiter__(self) -> AsyncFound:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return self._found.next()
+        except StopIteration:
+            raise StopAsyncIteration from None
+
+    next = __anext__
+
+    async def __aenter__(self) -> AsyncFound:
+        return self
+
+    async def __aexit__(self, *exception: Any) -> None:
+        self._found.close()
+
+    async def to_list(self, length: int | None = None) -> list[Any]:
+        """The rest, or so many of it."""
+        return self._found.to_list(length)
+
+    async def close(self) -> None:
+        """Drop the rest."""
+        self._found.close()
 
 
 class BaseCursor:
@@ -359,14 +406,14 @@ class AsyncSpatialCursor(BaseCursor):
     def __aiter__(self) -> AsyncSpatialCursor:
         return self
 
-    async def __anext__(self) -> Any:
+    async def _opened(self) -> Any:
         actual = await run_async(self._open())
         if isinstance(actual, Found):
-            try:
-                return actual.next()
-            except StopIteration:
-                raise StopAsyncIteration from None
-        return await actual.next()
+            self._actual = actual = AsyncFound(actual)
+        return actual
+
+    async def __anext__(self) -> Any:
+        return await (await self._opened()).next()
 
     next = __anext__
 
@@ -381,8 +428,7 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def to_list(self, length: int | None = None) -> list[Any]:
         """As pymongo's."""
-        actual = await run_async(self._open())
-        return list(actual.to_list(length) if isinstance(actual, Found) else await actual.to_list(length))
+        return list(await (await self._opened()).to_list(length))
 
     async def rewind(self) -> AsyncSpatialCursor:
         """As pymongo's: back to the beginning, to be asked anew."""
@@ -392,16 +438,12 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def close(self) -> None:
         """As pymongo's."""
-        actual = self._actual if self._actual is not None else self._template
-        if isinstance(actual, Found):
-            actual.close()
-        else:
-            await actual.close()
+        await (self._actual if self._actual is not None else self._template).close()
 
     async def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = await run_async(self._open())
-        return await (self._template if isinstance(actual, Found) else actual).explain()
+        actual = await self._opened()
+        return await (self._template if isinstance(actual, AsyncFound) else actual).explain()
 
     async def distinct(self, key: str) -> list[Any]:
         """As pymongo's."""

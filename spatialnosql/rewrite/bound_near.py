@@ -16,8 +16,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from spatialnosql.cover import Cover, cover
-from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
+import numpy as np
+
+from spatialnosql.cover import Cover
+from spatialnosql.geohash import BITS, cell_neighbours, cells_to_ranges, points_to_cells
+from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
@@ -91,17 +94,29 @@ def window_for(near: Near, context: Context) -> NearWindow | None:
 def radius_for(
     lng: float, lat: float, wanted: float, histogram: Histogram, min_distance_m: float = 0.0
 ) -> float | None:
-    """The radius of a ring that holds about so many points by the histogram; None if none does."""
-    radius = max(50.0, min_distance_m * 1.5)
-    while radius < _HALF_EARTH_M:
-        region = near_to_region(lng, lat, min_distance_m=min_distance_m, max_distance_m=radius)
-        covering = cover(region, max_cells=32, weights=histogram)
-        inside = float(histogram.points_in(covering.interior.lo, covering.interior.hi).sum())
-        border = float(histogram.points_in(covering.boundary.lo, covering.boundary.hi).sum())
-        if inside + border / 2 >= wanted:
-            return radius
-        radius *= 2
-    return None
+    """The radius within which so many points are expected; None if there are not so many at all.
+
+    By the density of the smallest block of 3 x 3 cells around the place that holds enough of them.
+    """
+    place = int(points_to_cells([lng], [lat])[0])
+    emptier = math.inf
+    for bits in range(histogram.bits - histogram.bits % 2, 0, -2):
+        cell = np.array([place >> (BITS - bits)], dtype=np.uint64)
+        block = np.unique(np.append(cell, cell_neighbours(cell, bits)))
+        count = float(histogram.points_in(*cells_to_ranges(block, bits)).sum())
+        if count >= wanted:
+            break
+        emptier = count
+    else:
+        return None
+    height = _HALF_EARTH_M / 2 ** (bits // 2)
+    width = 2 * height * max(math.cos(math.radians(lat)), 0.01)
+    whole = 2 * math.hypot(width, height)
+    # Evenly spread points thin out to a quarter from one precision to the next. Where they are far fewer, they lie in
+    # some corner of the block, and only a circle around all of it is sure to meet them.
+    even = emptier >= wanted / 8
+    radius = min(whole, 1.2 * math.sqrt(wanted * 9 * width * height / (math.pi * count))) if even else whole
+    return max(radius, 1.0) + min_distance_m
 
 
 def windows(window: NearWindow) -> list[float]:
