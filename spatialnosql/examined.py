@@ -17,7 +17,7 @@ class Examined:
     docs: int = 0
     shards: int = 0
     queries: int = 1
-    returned: int = 0
+    returned: int = field(default=0, compare=False)
     ms: int = field(default=0, compare=False)  # by the server's clock, the slowest shard's
 
     @staticmethod
