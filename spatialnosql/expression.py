@@ -86,11 +86,14 @@ def _pair(path: str, form: Form) -> Expression:
 def _coordinate(pair: str, position: int) -> Expression:
     """One coordinate as a double; null, which sorts below every number, if it is none."""
     value = {"$arrayElemAt": [pair, position]}
+    tiny = {"$cond": [{"$lt": [{"$abs": "$$it"}, 1]}, 0.0, None]}
+    conversion = {"input": "$$it", "to": "double", "onError": tiny}
     return {
         "$let": {
             "vars": {"it": value},
-            # Integers and decimals too: the server's geometry reads them as doubles, and so must we.
-            "in": {"$cond": [{"$isNumber": "$$it"}, {"$toDouble": "$$it"}, None]},
+            # Integers and decimals too: the server's geometry reads them as doubles, and so must we. Decimals beyond a
+            # double's range are an error to $convert: the tiny ones are 0, the huge ones no place.
+            "in": {"$cond": [{"$isNumber": "$$it"}, {"$convert": conversion}, None]},
         }
     }
 
