@@ -16,6 +16,7 @@ import pygeohash
 import pytest
 from pymongo.database import Database
 from pyspark.sql import SparkSession
+from spark_options import QUICK_JAVA, QUICK_START
 
 from spark_jobs import cells
 from spark_jobs.points import format_of, select_points
@@ -30,7 +31,7 @@ BAD_ROWS = ["here,40.7", ",", "200,1", "NaN,3", "1,-90.5"]
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    return build_session("tests", master="local[2]")
+    return build_session("tests", master="local[2]", config=QUICK_START)
 
 
 def city(count: int = 3000) -> list[tuple[float, float]]:
@@ -128,6 +129,7 @@ def test_spark_submit_with_the_file_alone(tmp_path: Path) -> None:
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment["PYTHONPATH"] = str(tmp_path)
     command = ["spark-submit", "--master", "local[1]", "--conf", "spark.ui.enabled=false"]
+    command += ["--driver-java-options", QUICK_JAVA]
     command += [str(ROOT / "spark_jobs" / "cells.py"), str(tmp_path / "points.csv"), "--json"]
     done = subprocess.run(
         command,

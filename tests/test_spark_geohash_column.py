@@ -10,6 +10,7 @@ import pygeohash
 import pytest
 from pyspark.sql import Column, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from spark_options import QUICK_START
 
 from spark_jobs.geohash_column import cell_at, cell_column, cell_string, geohash_column
 from spark_jobs.session import build_session
@@ -25,7 +26,7 @@ def point() -> tuple[Column, Column]:
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     # One JVM serves every module of a run: the second call adopts what the first has started.
-    return build_session("tests", master="local[2]")
+    return build_session("tests", master="local[2]", config=QUICK_START)
 
 
 def around(values: list[float], limit: float) -> list[float]:

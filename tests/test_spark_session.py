@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_options import QUICK_START
 
 from spark_jobs import connector, session
 from spark_jobs.java import find_java, java_version
@@ -97,7 +98,7 @@ def test_the_users_spark_defaults_are_read(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    return build_session("tests", master="local[2]")
+    return build_session("tests", master="local[2]", config=QUICK_START)
 
 
 @pytest.mark.spark
