@@ -116,7 +116,8 @@ def test_a_collection(
     assert found["rows_without_point"] == len(bad) + 1
     assert found["cells"] == len(counts)
     assert all(counts[top["name"]] == top["count"] for top in found["top"])
-    assert "***" not in spark.conf.get("spark.spatialnosql.connection.uri", "***")
+    # The URI is in the running session only, not where the UI and the event log show settings.
+    assert cluster.uri not in str(spark.sparkContext.getConf().getAll())
 
 
 @pytest.mark.spark
