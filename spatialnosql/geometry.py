@@ -95,7 +95,12 @@ def geometry_to_region(geometry: Mapping[str, Any]) -> Region:
     if kind == "MultiPoint":
         if not coordinates:
             raise GeometryError("a MultiPoint has no points")
-        return UnionRegion(tuple(_point(position) for position in coordinates))
+        pairs = [_pair(position, "a point") for position in coordinates]
+        for pair in pairs:
+            _check_position(*pair, "a point")
+        lng, lat = np.array(pairs).T
+        # Edges of no length: found by index, where a union of a thousand regions would ask each of them.
+        return EdgeRegion(Edges(great_circle_edges(lng, lat, lng, lat)[0], geodesic=True), "none")
     lines = [coordinates] if kind == "LineString" else coordinates
     return _lines(lines)
 
