@@ -136,7 +136,7 @@ def test_what_is_no_place_is_named_with_its_position(
 
 
 def test_one_point_that_is_no_place() -> None:
-    with pytest.raises(CoordinateError, match="latitude 91.0 at position 0"):
+    with pytest.raises(CoordinateError, match=r"latitude 91.0 at position 0"):
         point_to_geohash(0, 91)
     with pytest.raises(CoordinateError, match="longitude nan at position 0"):
         point_to_geohash(float("nan"), 0)
