@@ -273,9 +273,14 @@ def test_update_one(sides: Sides, drive: Drive, case: Any) -> None:
     _check(sides, drive, case)
 
 
-@pytest.mark.parametrize("case", UPDATES + MANY, ids=lambda case: case[0])
+@pytest.mark.parametrize("case", MANY, ids=lambda case: case[0])
 def test_update_many(sides: Sides, drive: Drive, case: Any) -> None:
     _check(sides, drive, case, many=True)
+
+
+@pytest.mark.parametrize("case", UPDATES, ids=lambda case: case[0])
+def test_update_many_of_one(sides: Sides, case: Any) -> None:
+    _check(sides, lambda make: run(make(sides.spatial)), case, many=True)
 
 
 @pytest.mark.parametrize("case", UPSERTS, ids=lambda case: case[0])
@@ -309,8 +314,11 @@ def test_replacements(sides: Sides, drive: Drive, replacement: dict[str, Any], n
 
 
 @pytest.mark.parametrize("case", UPDATES, ids=lambda case: case[0])
-def test_find_one_and_update(sides: Sides, drive: Drive, case: Any, request: pytest.FixtureRequest) -> None:
-    after = "async" in request.node.name  # each of the two once
+def test_find_one_and_update(sides: Sides, drive_async: Drive, case: Any) -> None:
+    # By turns with one client and the other, and before and after the change.
+    number = UPDATES.index(case)
+    drive = drive_async if number % 2 else lambda make: run(make(sides.spatial))
+    after = bool(number // 2 % 2)
     _, which, update, options = case
     options = {**options, "return_document": after, "sort": [("n", 1)]}
     wanted = outcome(lambda: sides.plain.find_one_and_update(which, update, **options))
@@ -472,7 +480,7 @@ def test_a_lost_race_is_run_again(
 
 
 def test_others_that_never_stop_are_an_error_in_words(sides: Sides, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spatialnosql.writes.moves.ATTEMPTS", 3)
+    monkeypatch.setattr("spatialnosql.writes.guarded.ATTEMPTS", 3)
 
     def disturb(number: int) -> None:
         run(update_steps(sides.spatial, {"_id": 0}, {"$inc": {"loc.coordinates.0": 1}}, sides.info))

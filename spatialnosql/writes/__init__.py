@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from spatialnosql.writes.bulk import bulk_steps
 from spatialnosql.writes.documents import gh_of, to_insert, with_gh
-from spatialnosql.writes.moves import ConcurrentMoves, find_one_and_steps, replace_steps, update_steps
+from spatialnosql.writes.guarded import ConcurrentMoves
+from spatialnosql.writes.moves import find_one_and_steps, replace_steps, update_steps
 from spatialnosql.writes.updates import UpdatePlan, plan_update
 
 __all__ = [

@@ -213,13 +213,18 @@ def _remove(document: dict[str, Any], parts: list[str]) -> None:
 
 
 def _rename(document: dict[str, Any], old: list[str], new: list[str]) -> None:
-    """Move a value; the server moves none out of or into arrays."""
-    for parts in (old, new):
-        for length in range(1, len(parts)):
-            holder = _get(document, parts[:length])
-            if holder is not _MISSING and not isinstance(holder, dict):
-                raise NotViable
+    """Move a value; the server moves none out of or into arrays, but does not mind where there is none to move."""
+    _check_documents(document, old)
     value = _get(document, old)
     if value is not _MISSING:
+        _check_documents(document, new)
         put(document, new, value)
         _remove(document, old)
+
+
+def _check_documents(document: dict[str, Any], parts: list[str]) -> None:
+    """All that a path leads through must be documents, as far as it is there."""
+    for length in range(1, len(parts)):
+        holder = _get(document, parts[:length])
+        if holder is not _MISSING and not isinstance(holder, dict):
+            raise NotViable
