@@ -37,6 +37,11 @@ def unchanged_reason(options: Mapping[str, Any]) -> str | None:
     return None
 
 
+def near_limit(options: Mapping[str, Any]) -> int:
+    """How many of the nearest a find wants; 0 if all, or if it sorts and so wants others than the nearest."""
+    return 0 if options.get("sort") else abs(options.get("limit", 0))
+
+
 class Deadline:
     """One time limit over several commands."""
 
@@ -236,7 +241,7 @@ class BaseCursor:
                 options["filter"] or {},
                 info,
                 qos=self._qos,
-                limit=abs(options.get("limit", 0)),
+                limit=near_limit(options),
                 skip=options.get("skip", 0),
                 unchanged=self._opaque or unchanged_reason(options) or _no_mapping(options["filter"]),
             )
@@ -249,11 +254,14 @@ class BaseCursor:
                 )
             else:
                 self._actual = self._template
+                if self._options_sent() is not self._options:
+                    self._template.max_time_ms(self._qos.max_time_ms)
         return self._actual
 
     def _options_sent(self) -> dict[str, Any]:
-        limit_ms = self._options.get("max_time_ms") or self._qos.max_time_ms
-        return self._options if limit_ms is None else {**self._options, "max_time_ms": limit_ms}
+        if self._qos.max_time_ms is None or self._options.get("max_time_ms") is not None:
+            return self._options
+        return {**self._options, "max_time_ms": self._qos.max_time_ms}
 
     def _open_window(self, plan: Plan, context: Context) -> Steps[Any]:
         """The nearest few: from the first window that holds enough of them, else by the query as it is."""

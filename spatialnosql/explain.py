@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spatialnosql.cursor import unchanged_reason
+from spatialnosql.cursor import near_limit, unchanged_reason
 from spatialnosql.examined import Examined, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
@@ -67,7 +67,7 @@ def explain_steps(
             query,
             info,
             qos=qos,
-            limit=abs(options.get("limit", 0)),
+            limit=near_limit(options),
             skip=options.get("skip", 0),
             unchanged=unchanged,
         )

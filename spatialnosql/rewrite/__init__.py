@@ -41,10 +41,10 @@ def _branches(conjunction: Conjunction, context: Context, notes: Notes) -> Conju
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("bound_near", bound_near),
-    ("replace_regions", replace_regions),
     ("rewrite_branches", _branches),
+    ("replace_regions", replace_regions),
 )
-"""What is done to a filter, in this order."""
+"""What is done to a filter, in this order: branches before regions, which make an ``$or`` of their own."""
 
 PIPELINE_RULES = ("bound_geo_near", "rewrite_matches")
 """What is done to a pipeline: its first ``$geoNear``, or every ``$match`` that documents reach as they are stored."""
@@ -170,9 +170,16 @@ def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str 
     if "bound_near" in notes.rules:
         return None
     conjunction = read(filter, info)
-    fields = {key for other in conjunction.others for key in other if not key.startswith("$")}
+    fields = {key for other in conjunction.others for key in other}
     leading = {index.keys[0][0] for index in info.indexes}
-    if fields & (leading - {info.gh, info.location}):
+    if fields & (leading - {info.gh, info.location}) or _has_text(filter):
         notes.reasons.append("no hint: another condition has an index of its own")
         return None
     return info.gh_index
+
+
+def _has_text(value: Any) -> bool:
+    """Whether there is a ``$text`` anywhere in a filter: the server refuses every hint beside it."""
+    if isinstance(value, Mapping):
+        return "$text" in value or any(_has_text(part) for part in value.values())
+    return isinstance(value, list | tuple) and any(_has_text(part) for part in value)

@@ -14,20 +14,20 @@ from typing import Any
 
 from spatialnosql.geometry import EARTH_RADIUS_M, geojson_point, legacy_point
 from spatialnosql.info import CollectionInfo
-from spatialnosql.rewrite.bound_near import is_everywhere, near_cover, near_ranges, window_for
+from spatialnosql.rewrite.bound_near import near_cover, near_ranges, why_not_bound, window_for
 from spatialnosql.rewrite.fragments import all_of
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction, Near, Unreadable, make_near, read
 
 # Stages that give out a document for each that they take: their results can be counted to see whether k were found.
-ONE_TO_ONE = ("$project", "$addFields", "$set", "$unset", "$sort", "$replaceRoot", "$replaceWith")
+ONE_TO_ONE = ("$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith")
 
 
 def bound_geo_near(stages: Sequence[Mapping[str, Any]], context: Context, notes: Notes) -> Mapping[str, Any]:
     """The first stage with its ranges, or as it is."""
     stage = stages[0]["$geoNear"]
-    if not isinstance(stage, Mapping):
-        raise Unreadable("$geoNear takes a document")
+    if not isinstance(stage, Mapping) or len(stages[0]) != 1:
+        raise Unreadable("$geoNear takes a document, and stands alone in its stage")
     near = read_geo_near(stage, context.info)
     query = stage.get("query", {})
     if not isinstance(query, Mapping):
@@ -37,8 +37,9 @@ def bound_geo_near(stages: Sequence[Mapping[str, Any]], context: Context, notes:
         return stages[0]
     conjunction = read(query, context.info)
     covering = near_cover(near.region, Conjunction(conjunction.predicates), context)
-    if is_everywhere(covering, context.info.histogram):
-        notes.declined("the circle holds most of the collection")
+    why_not = why_not_bound(covering, context.info.histogram)
+    if why_not is not None:
+        notes.declined(why_not)
         return stages[0]
     ranges = near_ranges(covering, context)
     notes.applied("bound_geo_near", f"the circle covered by {len(covering.outer)} ranges")
@@ -90,16 +91,17 @@ def _is_geo(keys: tuple[tuple[str, Any], ...]) -> bool:
 
 def _open_window(near: Near, stages: Sequence[Mapping[str, Any]], context: Context, notes: Notes) -> None:
     skip = limit = 0
+    is_sorted = False  # a limit behind a sort would choose others than the nearest
     for stage in stages[1:]:
         operator, value = next(iter(stage.items()))
-        if operator == "$skip" and isinstance(value, int) and not limit:
+        if operator == "$skip" and isinstance(value, int) and not limit and not is_sorted:
             skip += value
-        elif operator == "$limit" and isinstance(value, int):
+        elif operator == "$limit" and isinstance(value, int) and not is_sorted:
             limit = value if not limit else min(limit, value)
+        elif operator == "$sort":
+            is_sorted = True
         elif operator not in ONE_TO_ONE:
             break
-        elif not limit:
-            continue
     else:
         window = window_for(near, context.with_limit(limit, skip)) if limit else None
         if window is not None:

@@ -49,8 +49,9 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
             )
         return conjunction
     covering = near_cover(near.region, conjunction, context)
-    if is_everywhere(covering, context.info.histogram):
-        notes.declined("the circle holds most of the collection")
+    why_not = why_not_bound(covering, context.info.histogram)
+    if why_not is not None:
+        notes.declined(why_not)
         return conjunction
     extra = near_ranges(covering, context)
     notes.applied("bound_near", f"the circle covered by {len(covering.outer)} ranges")
@@ -72,11 +73,15 @@ def near_ranges(covering: Cover, context: Context) -> dict[str, Any]:
     return any_of(parts, context.info.gh)
 
 
-def is_everywhere(covering: Cover, histogram: Histogram | None) -> bool:
-    """Whether a cover holds most of the points: then it prunes nothing."""
+def why_not_bound(covering: Cover, histogram: Histogram | None) -> str | None:
+    """Why ranges would not serve a near condition: there are none, or they hold most of the points."""
+    if not len(covering.outer):
+        # With ranges that nothing is in, the server would not even see that the near has no index.
+        return "the circle holds no place"
     if histogram is None or not histogram.total:
-        return False
-    return float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum()) > 0.8 * histogram.total
+        return None
+    share = float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum()) / histogram.total
+    return "the circle holds most of the collection" if share > 0.8 else None
 
 
 def window_for(near: Near, context: Context) -> NearWindow | None:
@@ -137,7 +142,7 @@ def within_window(filter: Filter, radius_m: float, context: Context) -> Filter:
 
 def beside(filter: Filter, added: list[dict[str, Any]]) -> Filter:
     """A filter with further conditions; a near in it keeps its place and its spelling, which the server minds."""
-    return {**filter, "$and": [*filter.get("$and", []), *added]}
+    return {**filter, "$and": [*filter["$and"], *added] if "$and" in filter else added}
 
 
 def _with_distance(filter: Filter, radius_m: float, location: str) -> Filter:

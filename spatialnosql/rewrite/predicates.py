@@ -27,6 +27,7 @@ from spatialnosql.rewrite.plan import Filter
 
 _WITHIN = ("$geoWithin", "$within")
 _NEAR = ("$near", "$nearSphere", "$geoNear")
+_GEO = {*_WITHIN, *_NEAR, "$geoIntersects"}
 
 
 @dataclass(frozen=True)
@@ -73,40 +74,35 @@ def read(filter: Filter, info: CollectionInfo) -> Conjunction:
 
 def _read(filter: Filter, info: CollectionInfo, found: Conjunction) -> None:
     for key, value in filter.items():
-        if key == "$and" and isinstance(value, list | tuple) and all(isinstance(v, Mapping) for v in value):
+        if key == "$and":
+            if (
+                not isinstance(value, list | tuple)
+                or not value
+                or not all(isinstance(v, Mapping) for v in value)
+            ):
+                raise Unreadable("an $and that is no list of conditions")  # the server has an error for it
             for part in value:
                 _read(part, info, found)
-        elif key == info.location and isinstance(value, Mapping) and _has_operators(value):
+        elif key == info.location and isinstance(value, Mapping) and _GEO & set(value):
             _read_location(value, info, found)
         else:
             found.others.append({key: value})
 
 
-def _has_operators(value: Mapping[str, Any]) -> bool:
-    return any(str(key).startswith("$") for key in value)
-
-
 def _read_location(value: Mapping[str, Any], info: CollectionInfo, found: Conjunction) -> None:
-    near = [key for key in value if key in _NEAR]
-    if near:
-        if found.near is not None or len(near) > 1:
+    first = next(iter(value))
+    if first in _NEAR:
+        if found.near is not None:
             raise Unreadable("several near conditions")
-        found.near = _near(near[0], value)
-        rest = {key: v for key, v in value.items() if key not in (*_NEAR, "$maxDistance", "$minDistance")}
-    else:
-        rest = dict(value)
-    kept: dict[str, Any] = {}
-    for operator, operand in rest.items():
-        if operator in _WITHIN:
-            region = within_to_region(operand)
-        elif operator == "$geoIntersects":
-            region = intersects_to_region(operand)
-        else:
-            kept[operator] = operand
-            continue
-        found.predicates.append(Predicate({info.location: {operator: operand}}, region))
-    if kept:
-        found.others.append({info.location: kept})
+        if set(value) - {first, "$minDistance", "$maxDistance"}:
+            raise Unreadable(f"{first} with something beside it but distances")
+        found.near = _near(first, value)
+        return
+    if len(value) != 1:
+        raise Unreadable("a geo operator with something beside it")  # the server takes it alone
+    operand = value[first]
+    region = within_to_region(operand) if first in _WITHIN else intersects_to_region(operand)
+    found.predicates.append(Predicate({info.location: {first: operand}}, region))
 
 
 def _near(operator: str, value: Mapping[str, Any]) -> Near:
@@ -120,6 +116,8 @@ def _near(operator: str, value: Mapping[str, Any]) -> Near:
         lng, lat = geojson_point(operand["$geometry"])
         limits, unit, spherical = operand, 1.0, True
     else:
+        if not isinstance(operand, Mapping | list | tuple) or len(operand) != 2:
+            raise Unreadable(f"{operator} with a point that is no pair")  # a third number is a distance
         lng, lat = legacy_point(operand)
         # Legacy points: $nearSphere counts in radians on the sphere, $near in degrees of a flat map.
         spherical = operator == "$nearSphere"

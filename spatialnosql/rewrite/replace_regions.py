@@ -9,6 +9,7 @@ conditions on the location become one cover of their intersection.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from spatialnosql.region import IntersectionRegion
@@ -22,6 +23,10 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     """Replace the predicates of a conjunction, unless that would cost more than it saves."""
     predicates = conjunction.predicates
     if not predicates or conjunction.near is not None:
+        return conjunction
+    if any(_names_documents(other.get("_id", {})) for other in conjunction.others):
+        # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
+        notes.declined("the documents are named by their _id")
         return conjunction
     regions = tuple(predicate.region for predicate in predicates)
     region = regions[0] if len(regions) == 1 else IntersectionRegion(regions)
@@ -51,3 +56,11 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     if cost is not None:
         notes.costs.append(cost)
     return Conjunction([], None, [any_of(parts, gh), *conjunction.others])
+
+
+def _names_documents(condition: Any) -> bool:
+    """Whether a condition on ``_id`` is an equality or a list of values."""
+    operators = (
+        [key for key in condition if str(key).startswith("$")] if isinstance(condition, Mapping) else []
+    )
+    return "$eq" in operators or "$in" in operators or (not operators and condition != {})
