@@ -1,0 +1,36 @@
+"""``spatialnosql analyze city.trips``: count the cells of a collection anew, and choose the precision."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from spatialnosql.analyze import analyze
+from spatialnosql.cli import EXIT_OK, add_common_arguments
+from spatialnosql.skew import BOUND
+from spatialnosql.target import add_target, opened_collection
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    add_target(parser)
+    parser.add_argument("--precision", type=int, metavar="BITS", help="choose this one")
+    parser.add_argument(
+        "--shards", type=int, metavar="N", help="choose as for so many (default: those there are)"
+    )
+    parser.add_argument(
+        "--bound",
+        type=float,
+        default=BOUND,
+        metavar="RATIO",
+        help="what the fullest shard may hold, times the mean (default: %(default)s)",
+    )
+    add_common_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Analyze, and show the table."""
+    with opened_collection(args) as collection:
+        analysis = analyze(collection, precision=args.precision, shards=args.shards, bound=args.bound)
+    print(json.dumps(analysis.to_document()) if args.json else "\n".join(analysis.lines()))
+    return EXIT_OK
