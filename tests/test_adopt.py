@@ -84,11 +84,11 @@ def test_an_unsharded_collection(points) -> None:
 def test_a_collection_sharded_otherwise(database, client, key) -> None:
     points = database.points
     client.admin.command("shardCollection", points.full_name, key=key)
-    points.insert_many(points_to_documents(LNG, LAT))
+    points.insert_many(points_to_documents(LNG[:400], LAT[:400]))
     adoption = adopt(points, "loc")
     how = "resharded from {_id}" if "_id" in key else "refined"
     assert how in next(step.words for step in adoption.steps if step.name == "shard")
-    assert_adopted(points)
+    assert_adopted(points, 400)
     client["spatialnosql"]["collections"].delete_one({"_id": points.full_name})
 
 
