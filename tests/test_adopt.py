@@ -10,16 +10,20 @@ import time
 
 import numpy as np
 import pytest
+from pymongo import MongoClient
 from pymongo.errors import OperationFailure, WriteError
 
 from spatialnosql.adopt import STEPS, adopt
+from spatialnosql.analyze import analyze
 from spatialnosql.cli import main
+from spatialnosql.cluster.process import free_port
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import point_to_geohash
 from spatialnosql.metadata import load_info
 from spatialnosql.sharding import assign, shard_key
 from spatialnosql.steps import run
 from spatialnosql.testing import points_to_documents
+from spatialnosql.verify import verify
 
 RNG = np.random.default_rng(11)
 LNG = np.concatenate([RNG.normal(9.9, 0.05, 2_500), RNG.uniform(-170, 170, 500)])
@@ -245,6 +249,36 @@ def test_the_users_own_validator_stays(points) -> None:
     for wrong in ({**right, "name": "forbidden"}, {**right, "gh": "0"}):
         with pytest.raises(WriteError):
             points.insert_one(wrong)
+
+
+@pytest.mark.parametrize("kind", ["standalone", "replica set"])
+def test_a_deployment_without_shards(programs, tmp_path, kind: str) -> None:
+    port = free_port(set())
+    command = [str(programs.mongod), "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", str(tmp_path)]
+    command += ["--replSet", "one"] if kind == "replica set" else []
+    environment = {**os.environ, "LC_ALL": "C", **programs.environment}
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    server = subprocess.Popen([*command, "--wiredTigerCacheSizeGB", "0.25"], env=environment, **quiet)
+    try:
+        with MongoClient("127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=60_000) as client:
+            if kind == "replica set":
+                members = [{"_id": 0, "host": f"127.0.0.1:{port}"}]
+                client.admin.command("replSetInitiate", {"_id": "one", "members": members})
+                while not client.admin.command("hello")["isWritablePrimary"]:
+                    time.sleep(0.05)
+            points = client.city.trips
+            points.insert_many(points_to_documents(LNG, LAT))
+            adoption = adopt(points, "loc")
+            assert f"a {kind}, not sharded" in next(s.words for s in adoption.steps if s.name == "shard")
+            assert adoption.shards == {"all": 3_000}
+            assert_adopted(points, sharded=False)
+            points.update_many({}, {"$inc": {"loc.coordinates.0": 1}}, bypass_document_validation=True)
+            assert verify(points, repair=True).is_sound
+            assert analyze(points).documents == 3_000
+            assert_adopted(points, sharded=False)
+    finally:
+        server.kill()
+        server.wait()
 
 
 # -- interrupted ------------------------------------------------------------------------------------------
