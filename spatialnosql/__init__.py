@@ -3,4 +3,45 @@
 The law: a rewrite may change which documents are examined, never which are returned.
 """
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from spatialnosql.city import generate_city
+    from spatialnosql.cluster import LocalCluster, connect
+    from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
+    from spatialnosql.errors import SpatialNoSQLError
+    from spatialnosql.rewrite import Plan, QoS
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AsyncSpatialCollection",
+    "LocalCluster",
+    "Plan",
+    "QoS",
+    "SpatialCollection",
+    "SpatialNoSQLError",
+    "connect",
+    "generate_city",
+]
+
+_HOMES = {
+    "AsyncSpatialCollection": "collection",
+    "LocalCluster": "cluster",
+    "Plan": "rewrite",
+    "QoS": "rewrite",
+    "SpatialCollection": "collection",
+    "SpatialNoSQLError": "errors",
+    "connect": "cluster",
+    "generate_city": "city",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when asked for: `spatialnosql --help` need not wait for numpy.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"spatialnosql.{_HOMES[name]}"), name)

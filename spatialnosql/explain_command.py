@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from bson import json_util
-from pymongo.collection import Collection
 
 from spatialnosql.cli import EXIT_OK, add_common_arguments
-from spatialnosql.cluster import connect
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
-from spatialnosql.namespace import namespace_collection, required_uri
 from spatialnosql.rewrite import QoS
+from spatialnosql.target import add_target, opened_collection
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``spatialnosql explain``."""
-    parser.add_argument("namespace", metavar="DB.COLLECTION")
+    add_target(parser)
     parser.add_argument(
         "query",
         metavar="QUERY",
@@ -42,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Explain one query."""
     query = read_query(args.query)
     qos = QoS(prefer=args.prefer, precision=args.precision, max_ranges=args.max_ranges)
-    with connect(required_uri(args.uri)) as client:
-        plain: Collection[dict[str, Any]] = namespace_collection(client, args.namespace)
+    with opened_collection(args) as plain:
         spatial = SpatialCollection(plain, qos=qos, trust_gh=args.trust_gh)
         explanation = spatial.explain(query, **({"limit": args.limit} if args.limit else {}))
     sent = explanation.plan.filter if explanation.plan.filter is not None else explanation.plan.pipeline

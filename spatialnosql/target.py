@@ -33,7 +33,10 @@ def opened_collection(args: argparse.Namespace) -> Iterator[Collection[dict[str,
     database, name = split_namespace(args.namespace)
     uri = resolve_uri(args.uri)
     if uri is None:
-        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+        raise UsageError(
+            f"which MongoDB? Give --uri, or set {URI_VARIABLE} "
+            "(here: `spatialnosql cluster up`, then `spatialnosql cluster uri`)"
+        )
     with connect(uri) as client:
         describe(client)  # says in words when nobody answers
         yield client[database][name]
