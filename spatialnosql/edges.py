@@ -87,29 +87,32 @@ class Edges:
         nothing = np.zeros(0, dtype=np.intp)
         return np.concatenate([nothing, *boxes_of]), np.concatenate([nothing, *edges_of])
 
-    def touch(self, rows: Floats, boxes: Floats) -> Bools:
+    def touch(self, edge: Ints, boxes: Floats, box: Ints) -> Bools:
         """Whether each edge comes within the tolerance of its box (west, south, east, north); may say yes too often."""
-        west, south, east, north = boxes.T
+        columns = self._columns
+        west, south, east, north = np.ascontiguousarray(boxes.T)
         south, north = south - TOLERANCE_DEG, north + TOLERANCE_DEG
-        touching: Bools = (rows[:, LO_NEAR] <= east) & (rows[:, HI_NEAR] >= west)
-        touching &= (rows[:, SOUTH] <= north) & (rows[:, NORTH] >= south)
+        touching: Bools = (columns[LO_NEAR][edge] <= east[box]) & (columns[HI_NEAR][edge] >= west[box])
+        touching &= (columns[SOUTH][edge] <= north[box]) & (columns[NORTH][edge] >= south[box])
         # An edge whose own box lies inside needs no more; of the others, look where they really run.
-        inside = (rows[:, LO] >= west) & (rows[:, HI] <= east)
-        inside &= (rows[:, SOUTH] >= south) & (rows[:, NORTH] <= north)
-        which = np.flatnonzero(touching & ~inside & (rows[:, STEEP] == 0))
+        which = np.flatnonzero(touching)
+        own, at = edge[which], box[which]
+        inside = (columns[LO][own] >= west[at]) & (columns[HI][own] <= east[at])
+        inside &= (columns[SOUTH][own] >= south[at]) & (columns[NORTH][own] <= north[at])
+        which = which[~inside & (columns[STEEP][own] == 0)]
         if which.size:
-            part = rows[which]
+            part, at = self.table[edge[which]], box[which]
             # The tolerance to the sides too: a steep edge just beside the box may be far above it at its corner.
             reach = part[:, HI_NEAR] - part[:, HI]
-            left = np.maximum(west[which] - reach, part[:, LO])
-            right = np.maximum(np.minimum(east[which] + reach, part[:, HI]), part[:, LO])
+            left = np.maximum(west[at] - reach, part[:, LO])
+            right = np.maximum(np.minimum(east[at] + reach, part[:, HI]), part[:, LO])
             left = np.minimum(left, right)
             a, b = self.latitude_at(part, left), self.latitude_at(part, right)
             low, high = np.minimum(a, b), np.maximum(a, b)
             turns = (part[:, TURN_LNG] >= left) & (part[:, TURN_LNG] <= right)
             low = np.where(turns, np.minimum(low, part[:, TURN_LAT]), low)
             high = np.where(turns, np.maximum(high, part[:, TURN_LAT]), high)
-            touching[which] = (low <= north[which]) & (high >= south[which])
+            touching[which] = (low <= north[at]) & (high >= south[at])
         return touching
 
     def lift(self, lng: Floats, lat: Floats) -> tuple[Floats, Floats, Floats]:

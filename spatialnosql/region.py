@@ -110,14 +110,13 @@ class EdgeRegion:
         self, boxes: Floats, state: EdgeState | None = None, parents: Ints | None = None
     ) -> tuple[Status, EdgeState]:
         """Boxes that an edge touches are boundary; the others are as their centres are."""
-        table = self.edges.table
         if state is None or parents is None:
             box, edge = self.edges.near_boxes(boxes)
         else:
             counts = state.counts[parents]
             edge = state.edges[ragged(state.starts[parents], counts)]
             box = np.repeat(np.arange(len(boxes)), counts)
-        touching = self.edges.touch(table[edge], boxes[box])
+        touching = self.edges.touch(edge, boxes, box)
         box, edge = box[touching], edge[touching]
         counts = np.bincount(box, minlength=len(boxes))
         status = np.full(len(boxes), BOUNDARY, dtype=np.int8)
