@@ -21,6 +21,7 @@ from spatialnosql.cursor import (
     Deadline,
     Found,
     SpatialCursor,
+    near_limit,
     unchanged_reason,
 )
 from spatialnosql.errors import UsageError
@@ -59,9 +60,20 @@ class BaseCollection:
         self._info = info
         self._cache = _caches.setdefault(collection.database.client, InfoCache())
 
+    __iter__ = None  # as pymongo's: items are other collections, not documents
+
     def __getattr__(self, name: str) -> Any:
         # Reached only for what is not defined here: all the rest of a pymongo collection.
+        if name == "_collection":
+            raise AttributeError(name)  # while a copy is being made
         return getattr(self._collection, name)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._collection[name]
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Raise, as pymongo's does: there is no such method."""
+        return self._collection(*arguments, **options)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._collection!r})"
@@ -107,6 +119,20 @@ class BaseCollection:
             unchanged = unchanged or "an upsert makes its document from the filter"
         return rewrite(filter, info, qos=self._qos, unchanged=unchanged)
 
+    def _plan_find(self, filter: Any, options: Mapping[str, Any]) -> Steps[Plan]:
+        """The plan of a find: there the limit tells how many of the nearest are wanted."""
+        info = yield from self._load_info()
+        if not isinstance(filter, Mapping) or options.get("upsert"):
+            return (yield from self._plan(filter, options))
+        return rewrite(
+            filter,
+            info,
+            qos=self._qos,
+            limit=near_limit(options),
+            skip=options.get("skip", 0),
+            unchanged=unchanged_reason(options),
+        )
+
     def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
         """Options with what the plan adds: the hint, and the time limit under the name that the method has for it."""
         sent = dict(options)
@@ -141,7 +167,7 @@ class BaseCollection:
     def _aggregate(self, pipeline: Any, options: dict[str, Any]) -> Steps[Any]:
         info = yield from self._load_info()
         unchanged = unchanged_reason(options)
-        if not isinstance(pipeline, Sequence) or not all(isinstance(s, Mapping) and s for s in pipeline):
+        if not isinstance(pipeline, list) or not all(isinstance(s, Mapping) and s for s in pipeline):
             unchanged = "the pipeline is no list of stages"
         plan = rewrite_pipeline(pipeline, info, qos=self._qos, unchanged=unchanged)
         sent = self._sent(plan, options, timed="maxTimeMS")
@@ -332,8 +358,8 @@ class SpatialCollection(BaseCollection):
         return run(self._bulk(requests, options))
 
     def plan(self, filter: Mapping[str, Any], **options: Any) -> Plan:
-        """What would be sent for a filter, and why."""
-        return run(self._plan(filter, options))
+        """What would be sent for a filter with the options of a find (or an update: ``upsert``), and why."""
+        return run(self._plan_find(filter, options))
 
     def explain(self, filter: Any, **options: Any) -> Explanation:
         """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""
@@ -436,8 +462,8 @@ class AsyncSpatialCollection(BaseCollection):
         return await run_async(self._bulk(requests, options))
 
     async def plan(self, filter: Mapping[str, Any], **options: Any) -> Plan:
-        """What would be sent for a filter, and why."""
-        return await run_async(self._plan(filter, options))
+        """What would be sent for a filter with the options of a find (or an update: ``upsert``), and why."""
+        return await run_async(self._plan_find(filter, options))
 
     async def explain(self, filter: Any, **options: Any) -> Explanation:
         """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""

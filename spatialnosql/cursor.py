@@ -87,8 +87,22 @@ class Found:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
+    def try_next(self) -> Any:
+        """The next document, or None."""
+        return self._documents.popleft() if self._documents else None
+
+    def batch_size(self, batch_size: int) -> Found:
+        """Checked as pymongo checks it; there are no more batches to come."""
+        if not isinstance(batch_size, int):
+            raise TypeError(f"batch_size must be an integer, not {type(batch_size)}")
+        if batch_size < 0:
+            raise ValueError("batch_size must be >= 0")
+        return self
+
     def to_list(self, length: int | None = None) -> list[Any]:
         """The rest, or so many of it."""
+        if isinstance(length, int) and length < 1:
+            raise ValueError("to_list() length must be greater than 0")
         count = len(self._documents) if length is None else min(length, len(self._documents))
         return [self._documents.popleft() for _ in range(count)]
 
@@ -116,6 +130,15 @@ class AsyncFound:
             raise StopAsyncIteration from None
 
     next = __anext__
+
+    async def try_next(self) -> Any:
+        """The next document, or None."""
+        return self._found.try_next()
+
+    def batch_size(self, batch_size: int) -> AsyncFound:
+        """Checked as pymongo checks it; there are no more batches to come."""
+        self._found.batch_size(batch_size)
+        return self
 
     async def __aenter__(self) -> AsyncFound:
         return self
@@ -156,11 +179,16 @@ class BaseCursor:
     # -- configuration ------------------------------------------------------------------------------------
 
     def _configure(self, method: str, *arguments: Any, **changed: Any) -> Any:
-        if self._actual is not None and self._actual is not self._template:
-            raise InvalidOperation("cannot set options after executing query")
+        self._check_unread()
         getattr(self._template, method)(*arguments)
         self._options.update(changed)
         return self
+
+    def _check_unread(self) -> None:
+        """Raise what pymongo raises when a cursor that was read is configured."""
+        read = self._actual
+        if read is not None and (read is not self._template or read.retrieved or read.cursor_id is not None):
+            raise InvalidOperation("cannot set options after executing query")
 
     def limit(self, limit: int) -> Any:
         """As pymongo's."""
@@ -226,6 +254,10 @@ class BaseCursor:
         """As pymongo's; the query then goes as it is."""
         return self._opaquely("remove_option", mask)
 
+    def max_scan(self, max_scan: int | None) -> Any:
+        """As pymongo's; the query then goes as it is."""
+        return self._opaquely("max_scan", max_scan)
+
     def max_await_time_ms(self, max_await_time_ms: int | None) -> Any:
         """As pymongo's; the query then goes as it is."""
         return self._opaquely("max_await_time_ms", max_await_time_ms)
@@ -278,6 +310,12 @@ class BaseCursor:
         if deadline.remaining_ms() is not None:
             self._template.max_time_ms(deadline.remaining_ms())
         return self._template
+
+    def _closing(self) -> Any:
+        """The cursor to close; one that was never read is not going to be."""
+        if self._actual is None:
+            self._actual = self._template
+        return self._actual
 
     def _fresh(self) -> Any:
         """A cursor configured as this one, not yet read."""
@@ -369,9 +407,8 @@ class SpatialCursor(BaseCursor):
         self.close()
 
     def __getitem__(self, index: Any) -> Any:
+        self._check_unread()
         if isinstance(index, slice):
-            if self._actual is not None:
-                raise InvalidOperation("cannot set options after executing query")
             return self._slice(index)
         if not isinstance(index, int):
             raise TypeError(f"index {index!r} cannot be applied to Cursor instances")
@@ -395,11 +432,11 @@ class SpatialCursor(BaseCursor):
 
     def close(self) -> None:
         """As pymongo's."""
-        (self._actual if self._actual is not None else self._template).close()
+        self._closing().close()
 
     def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = run(self._open())
+        actual = run(self._fresh()._open())
         return self._template.explain() if isinstance(actual, Found) else actual.explain()
 
     def distinct(self, key: str) -> list[Any]:
@@ -446,11 +483,11 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def close(self) -> None:
         """As pymongo's."""
-        await (self._actual if self._actual is not None else self._template).close()
+        await self._closing().close()
 
     async def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = await self._opened()
+        actual = await self._fresh()._opened()
         return await (self._template if isinstance(actual, AsyncFound) else actual).explain()
 
     async def distinct(self, key: str) -> list[Any]:
