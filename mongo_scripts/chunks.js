@@ -11,7 +11,8 @@
 // A box is the smallest that holds every place of the range; longitude before latitude. Writes nothing.
 load(__dirname + "/lib/shell.js");
 (() => {
-  const { chunk, deployment, existing, geohash, histogram, keyToText, on, sharding, text } = spatialnosql;
+  const { chunk, deployment, existing, geohash, histogram, keyToText, on, sharding, text, toText } =
+    spatialnosql;
   const chosen = spatialnosql.readOptions({ ns: null, fast: false, rows: 100, json: false });
   const notes = [];
   const where = deployment(notes);
@@ -32,7 +33,6 @@ load(__dirname + "/lib/shell.js");
       .limit(chosen.rows)
       .toArray();
     const points = one.histogram && histogram.pointsBefore(one.histogram);
-    const show = (value) => EJSON.stringify(value);
     const rows = [];
     for (const each of listed) {
       const [lo, hi] = isByGeohash ? chunk.chunkToRange(each, one.gh) : [0n, geohash.END_OF_CELLS];
@@ -43,8 +43,8 @@ load(__dirname + "/lib/shell.js");
         documents = Math.round(points(hi) - points(lo));
       }
       rows.push({
-        from: isByGeohash ? chunk.boundToText(each.min, one.gh, show) : show(each.min),
-        to: isByGeohash ? chunk.boundToText(each.max, one.gh, show) : show(each.max),
+        from: isByGeohash ? chunk.boundToText(each.min, one.gh, toText) : toText(each.min),
+        to: isByGeohash ? chunk.boundToText(each.max, one.gh, toText) : toText(each.max),
         min: each.min,
         max: each.max,
         box: isByGeohash ? geohash.rangeToBox(lo, hi) : null,

@@ -46,7 +46,7 @@ load(__dirname + "/lib/shell.js");
     const rows = report.problems.map((problem) => [
       problem.reason,
       text.number(problem.documents),
-      problem.samples.map((sample) => EJSON.stringify(sample)).join(", "),
+      problem.samples.map((sample) => spatialnosql.toText(sample)).join(", "),
     ]);
     return [head, ...text.table(["what is wrong", "documents>", "_id of some"], rows)];
   }

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bson import json_util
+from bson import Int64, json_util
 from pymongo import MongoClient
 
 from spatialnosql.adopt import adopt
@@ -134,7 +134,7 @@ def trips(client):
         collection.insert_many(documents(*points(2_000, 7)), ordered=False)
         adopt(collection, "loc")
         hot = collection.find_one({"_id": 2_100})
-        for middle in ({"gh": hot["gh"], "_id": 2_100}, {"gh": "u09", "_id": 0}):
+        for middle in ({"gh": hot["gh"], "_id": 2_100}, {"gh": "u09", "_id": Int64(2**62 + 1)}):
             client.admin.command("split", collection.full_name, middle=middle)
         yield collection
     finally:

@@ -260,6 +260,10 @@ const spatialnosql = (() => {
 
   // -- output --
 
+  function toText(value) {
+    return EJSON.stringify(text.exact(value));
+  }
+
   function printLines(lines) {
     for (const line of lines) {
       print(line);
@@ -269,7 +273,7 @@ const spatialnosql = (() => {
   // Print a report: as EJSON for machines, or the lines for people and the notes after them.
   function show(json, report, lines) {
     if (json) {
-      print(EJSON.stringify(report));
+      print(toText(report));
       return;
     }
     printLines(lines);
@@ -296,5 +300,6 @@ const spatialnosql = (() => {
     sharding,
     show,
     text,
+    toText,
   };
 })();

@@ -66,4 +66,19 @@ function table(columns, rows) {
   return lines.map((line) => "  " + line);
 }
 
-module.exports = { age, box, fixed, number, share, table };
+// A value with its long integers as EJSON writes them in full: in relaxed EJSON those beyond 2^53 would be rounded.
+function exact(value) {
+  if (Array.isArray(value)) {
+    return value.map(exact);
+  }
+  if (value && value._bsontype === "Long") {
+    return Number.isSafeInteger(Number(value)) ? Number(value) : { $numberLong: value.toString() };
+  }
+  // Dates, binary data and the other types of BSON stay what they are.
+  if (Object.prototype.toString.call(value) !== "[object Object]" || value._bsontype) {
+    return value;
+  }
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, exact(one)]));
+}
+
+module.exports = { age, box, exact, fixed, number, share, table };
