@@ -29,6 +29,8 @@ class Benchmark(NamedTuple):
 
 REGISTRY: tuple[Benchmark, ...] = (
     Benchmark("frame", "benchmarks.frame_check", "proves the frame: counts with and without an index"),
+    Benchmark("geohash", "benchmarks.geohash", "points to cells and strings, candidates settled, per second"),
+    Benchmark("cover", "benchmarks.cover", "shapes to ranges, beside polygon-geohasher"),
 )
 
 
