@@ -151,6 +151,18 @@ def _gridded(rng: Rng) -> Question:
     return _polygon([[*ring, ring[0]]])
 
 
+def _beside(rng: Rng) -> Question:
+    """Every edge within centimetres of a border of geohash cells, on either side, nearly along it."""
+    size = np.array([360.0, 180.0]) / 2.0 ** int(rng.integers(8, 22))
+    x, y = (np.round(rng.uniform([-179, -85], [179, 85]) / size) * size).tolist()
+    x2, y2 = x + size[0] * int(rng.integers(1, 5)), min(y + size[1] * int(rng.integers(1, 5)), 89.0)
+    corners = np.array([[x, y], [x2, y], [x2, y2], [x, y2]])
+    ring = (corners + rng.uniform(-6e-7, 6e-7, (4, 2)) * float(rng.choice([0.1, 1.0]))).tolist()
+    if rng.random() < 0.3:
+        return _question("$geoWithin", {"$polygon": ring}, [[*ring, ring[0]]], flat=True)
+    return _polygon([[*ring, ring[0]]])
+
+
 def _wide(rng: Rng) -> Question:
     """Continents to nearly everything: the smaller side is inside."""
     return _polygon([_star(rng, _centre(rng), float(rng.uniform(30, 150)), 30, 4)])
@@ -321,6 +333,7 @@ KINDS: dict[str, Callable[[Rng], Question]] = {
     "sliver": _sliver,
     "rounded": _rounded,
     "gridded": _gridded,
+    "beside": _beside,
     "wide": _wide,
     "strict": _strict,
     "polar": _polar,

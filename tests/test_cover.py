@@ -24,7 +24,7 @@ from spatialnosql.errors import GeometryError, UnsupportedShape, UsageError
 from spatialnosql.geohash import BITS, Cells, cells_to_bounds, cells_to_points, points_to_cells
 from spatialnosql.geometry import STRICT_WINDING, intersects_to_region, near_to_region, within_to_region
 from spatialnosql.histogram import Histogram
-from spatialnosql.region import IN, OUT, IntersectionRegion, Region, UnionRegion
+from spatialnosql.region import IN, OUT, UNSURE, IntersectionRegion, Region, UnionRegion
 from spatialnosql.settle import settle_cells, settle_points
 from spatialnosql.testing.sphere import travel
 
@@ -104,6 +104,9 @@ def test_covers_hold_their_shape_and_keep_their_budgets(
     assert made.outer.contains(cells[(by_cell == IN) | (by_point == IN)]).all()
     # ... no place outside it in an interior one ...
     assert not made.interior.contains(cells[(by_cell == OUT) | (by_point == OUT)]).any()
+    # ... what is too near a border to say is neither left out nor called interior ...
+    assert made.outer.contains(cells[by_point == UNSURE]).all()
+    assert not made.interior.contains(cells[by_point == UNSURE]).any()
     # ... cells and coordinates never contradict each other ...
     assert not ((by_cell == IN) & (by_point == OUT)).any()
     assert not ((by_cell == OUT) & (by_point == IN)).any()
@@ -115,6 +118,26 @@ def test_covers_hold_their_shape_and_keep_their_budgets(
     gaps = bounds.reshape(-1, 2)
     gaps = gaps[gaps[:, 0] < gaps[:, 1]]
     assert (settle_cells(region, places_in(Ranges(gaps[:, 0], gaps[:, 1]), rng)) != IN).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_too_near_a_border_to_say_is_boundary(kind: str) -> None:
+    """The tolerance of cells and of points is one: that is what makes covers and settling agree by construction."""
+    unsure = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        question = KINDS[kind](rng)
+        try:
+            region = question.to_region()
+        except (GeometryError, UnsupportedShape):
+            continue
+        lng, lat = points_for(question, rng, 240)
+        status, cells = settle_points(region, lng, lat), points_to_cells(lng, lat)
+        made = cover(region)
+        assert made.outer.contains(cells[status != OUT]).all()
+        assert not made.interior.contains(cells[status != IN]).any()
+        unsure += int((status == UNSURE).sum())
+    assert unsure > 0
 
 
 @settings(max_examples=60, deadline=None)
