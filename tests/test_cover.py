@@ -252,6 +252,25 @@ def test_spherical_polygons_against_s2(seed: int) -> None:
     check_against(region, lng, lat, inside, rng)
 
 
+@pytest.mark.parametrize("north", [1, -1])
+@pytest.mark.parametrize("rise_deg", [1e-6, 1e-4, 1e-2])
+@pytest.mark.parametrize("middle", [1.875, 176.25, -31.875])
+def test_the_bulge_of_a_long_edge_is_not_lost(north: int, rise_deg: float, middle: float) -> None:
+    """An edge that rises into a cell and falls again, between its corners: only its turning point is in there."""
+    top, half = (
+        56.25 + rise_deg,
+        2.7,
+    )  # a parallel along which cells end; no cell ends at a third of 5.625 degrees
+    ends = math.degrees(math.atan(math.tan(math.radians(top)) * math.cos(math.radians(half))))
+    ring = [[middle - half, ends], [middle + half, ends], [middle + half, 50.0], [middle - half, 50.0]]
+    region = polygon([[x, north * y] for x, y in [*ring, ring[0]]])
+    inside = points_to_cells([middle, middle], [north * (56.25 + 0.5 * rise_deg), north * (56.25 + 1e-9)])
+    for max_cells in (40, 256, 1000):
+        made = cover(region, max_cells=max_cells)
+        assert made.outer.contains(inside).all()
+        assert not made.interior.contains(points_to_cells([middle], [north * (top + 1e-5)])).any()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_spherical_circles_against_s2(seed: int) -> None:
     rng = np.random.default_rng(seed)
