@@ -31,8 +31,11 @@ COMMANDS: tuple[Command, ...] = (
     Command("cluster", "start, stop and inspect a local sharded MongoDB", "spatialnosql.cluster.command"),
     Command("demo", "a local cluster, a generated city, queries and what they cost", "spatialnosql.demo"),
     Command("adopt", "make an existing collection spatial in place", "spatialnosql.adopt_command"),
-    Command("analyze", "count the cells of a collection, choose its precision", "spatialnosql.analyze_command"),
+    Command(
+        "analyze", "count the cells of a collection, choose its precision", "spatialnosql.analyze_command"
+    ),
     Command("verify", "find missing or stale geohashes, and repair them", "spatialnosql.verify_command"),
+    Command("explain", "what a query touches, as it is and rewritten", "spatialnosql.explain_command"),
     Command("cover", "the geohash ranges that cover a GeoJSON shape", "spatialnosql.cover_command"),
     Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
 )

@@ -1,0 +1,190 @@
+"""What a query touches, as it is and rewritten: the object, its table and JSON, and the command."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import Documents, Setup, documents, make_collection, register
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+from spatialnosql.cli import main
+from spatialnosql.collection import SpatialCollection
+from spatialnosql.errors import UsageError
+from spatialnosql.explain_command import read_query
+from spatialnosql.histogram import Histogram
+from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.steps import run
+
+DATABASE = "test_explain"
+POINT = {"type": "Point", "coordinates": [2.35, 48.86]}
+CIRCLE = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.001]}}}
+NEAR = {"loc": {"$nearSphere": {"$geometry": POINT}}}
+GEO_NEAR = {"$geoNear": {"near": POINT, "distanceField": "d"}}
+
+
+@pytest.fixture(scope="module")
+def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Documents]:
+    client.drop_database(DATABASE)
+    setup = Setup()
+    collection = make_collection(client[DATABASE], "places", setup, documents(2000, 21, setup))
+    true = run(load_info(collection)).histogram
+    assert true is not None
+    # As if there were a thousand times as many: then covers pay.
+    register(collection, setup, Histogram(true.bits, true.cells, true.counts * 1000))
+    yield collection
+    client.drop_database(DATABASE)
+    metadata_collection(collection).delete_one({"_id": collection.full_name})
+
+
+@pytest.fixture
+def spatial(plain: Documents) -> SpatialCollection:
+    made = SpatialCollection(plain)
+    made.forget()
+    return made
+
+
+@pytest.mark.parametrize(
+    "query", [CIRCLE, [{"$match": CIRCLE}, {"$sort": {"n": 1}}]], ids=["filter", "pipeline"]
+)
+def test_both_ways_side_by_side(query: Any, plain: Documents, spatial: SpatialCollection) -> None:
+    explained = spatial.explain(query)
+    inside = plain.count_documents(CIRCLE)
+    assert inside > 10
+    assert explained.plan.rewritten
+    assert explained.rewritten is not None
+    assert explained.original.returned == explained.rewritten.returned == inside
+    assert explained.original.shards == 3
+    assert explained.rewritten.shards < 3
+    assert explained.rewritten.docs >= inside
+    assert explained.rewritten.keys >= inside
+    assert set(explained.plan.shards) <= {"shard0", "shard1", "shard2"}
+    assert len(explained.plan.shards) == explained.rewritten.shards
+
+
+def test_a_query_sent_as_it_is_has_one_side(spatial: SpatialCollection) -> None:
+    explained = spatial.explain({"kind": "cafe"})
+    assert explained.rewritten is None
+    assert explained.to_dict()["rewritten"] is None
+    assert "sent as it is: no condition on the location" in str(explained)
+    assert [line.split()[-1] for line in str(explained).splitlines()[1:6]] == ["-"] * 5
+    assert spatial.explain(CIRCLE, hint="loc_2dsphere").plan.reasons == ("the caller gave hint",)
+    assert spatial.with_qos(rewrite=False).explain(CIRCLE).rewritten is None
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [(NEAR, {"limit": 5}), ([GEO_NEAR, {"$limit": 5}], {})],
+    ids=["find", "aggregate"],
+)
+def test_the_nearest_few_are_explained_by_their_first_window(
+    query: Any, options: dict[str, Any], spatial: SpatialCollection
+) -> None:
+    explained = spatial.explain(query, **options)
+    assert explained.plan.near is not None
+    assert explained.rewritten is not None
+    assert explained.rewritten.shards < explained.original.shards == 3
+    assert explained.rewritten.docs < explained.original.docs
+
+
+def test_options_of_a_find(spatial: SpatialCollection) -> None:
+    explained = spatial.explain(CIRCLE, sort=[("n", 1)], limit=3, skip=1, projection={"n": 1})
+    assert explained.rewritten is not None
+    assert explained.original.returned == explained.rewritten.returned == 3
+
+
+def test_as_json_and_as_a_table(spatial: SpatialCollection) -> None:
+    explained = spatial.explain(CIRCLE)
+    told = json.loads(json.dumps(explained.to_dict()))
+    assert set(told) == {"decision", "original", "rewritten"}
+    assert set(told["original"]) == set(told["rewritten"]) == {"keys", "docs", "shards", "returned", "ms"}
+    assert told["decision"]["rules"] == ["replace_regions"]
+    assert told["decision"]["reasons"]
+    lines = str(explained).splitlines()
+    assert lines[0].split() == ["original", "rewritten"]
+    assert [line[:20].strip() for line in lines[1:6]] == [
+        "shards asked",
+        "keys examined",
+        "documents examined",
+        "documents returned",
+        "milliseconds",
+    ]
+    assert lines[1].split()[-2:] == [str(told["original"]["shards"]), str(told["rewritten"]["shards"])]
+    assert lines[-1].startswith("rewritten: a region covered by")
+
+
+def test_errors_pass_through(spatial: SpatialCollection) -> None:
+    with pytest.raises(OperationFailure, match="unknown top level operator"):
+        spatial.explain({**CIRCLE, "$nonsense": 1})
+
+
+# -- the command ------------------------------------------------------------------------------------------
+
+
+def explain(cluster: Any, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["explain", f"{DATABASE}.places", *arguments, "--uri", cluster.uri])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_command_prints_a_table(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = explain(cluster, capsys, json.dumps(CIRCLE))
+    assert (code, err) == (0, "")
+    assert "documents examined" in out
+    assert "rewritten: a region covered by" in out
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_command_prints_json(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = explain(cluster, capsys, json.dumps(CIRCLE), "--json", "--show-query", "--max-ranges", "6")
+    told = json.loads(out)
+    assert code == 0
+    assert told["decision"]["rewritten"] is True
+    assert 1 <= told["decision"]["ranges"] <= 6
+    assert "gh" in json.dumps(told["sent"])
+    assert told["original"]["returned"] == told["rewritten"]["returned"] > 0
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_command_takes_pipelines_files_and_stdin(
+    cluster: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "query.json"
+    file.write_text(json.dumps([{"$match": CIRCLE}, {"$sort": {"n": 1}}]))
+    code, out, _ = explain(cluster, capsys, f"@{file}", "--prefer", "throughput")
+    assert code == 0
+    assert "rewritten: " in out
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(NEAR)))
+    code, out, _ = explain(cluster, capsys, "-", "--limit", "3")
+    assert code == 0
+    assert "the nearest 3 expected within" in out
+    code, out, _ = explain(cluster, capsys, json.dumps(CIRCLE), "--precision", "selectivity", "--show-query")
+    assert code == 0
+    assert '"$gte"' in out
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_command_says_what_is_wrong(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, message in (
+        (["{"], "the query is no JSON"),
+        (["5"], "the query must be a filter"),
+        (["{}", "--max-ranges", "0"], "max_ranges is 0"),
+        (["@/no/such/file"], "No such file"),
+        (['{"$nonsense": 1}'], "unknown top level operator"),
+    ):
+        code, out, err = explain(cluster, capsys, *arguments)
+        assert (code, out) == (1, "")
+        assert message in err
+        assert len(err.splitlines()) == 1
+
+
+def test_extended_json_is_understood() -> None:
+    assert read_query('{"at": {"$date": "2024-01-01T00:00:00Z"}}')["at"].year == 2024
+    with pytest.raises(UsageError, match="the query is no JSON"):
+        read_query("loc")
