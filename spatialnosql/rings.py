@@ -16,7 +16,19 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from spatialnosql.edges import HI, LO, NORTH, SIGN, SOUTH, STEEP, Edges, Floats, Ints, great_circle_edges
+from spatialnosql.edges import (
+    HI,
+    LO,
+    NORTH,
+    SIGN,
+    SOUTH,
+    STEEP,
+    Edges,
+    Floats,
+    Ints,
+    great_circle_edges,
+    ragged,
+)
 from spatialnosql.errors import GeometryError, UnsupportedShape
 from spatialnosql.region import EdgeRegion, MirroredRegion, Region
 
@@ -24,6 +36,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 _TOUCHING = 1e-14  # sines nearer to zero than this are left to the server's exact arithmetic
 _HEMISPHERE_DOUBT = 1e-9  # steradians around a hemisphere where "the smaller side" is left to the server
+_MOST_NEIGHBOURS = 64  # pairs of edges for each edge that are compared without an index
 _STEP_DEG = 2e-6  # a step off an edge to its left side; more than the tolerance, less than any sensible shape
 
 
@@ -78,8 +91,9 @@ def rings_to_region(rings: Rings, *, strict_winding: bool = False) -> Region:
 def _region(rings: Rings, strict_winding: bool) -> Region:
     follow = rings.next
     table, edge = great_circle_edges(rings.lng, rings.lat, rings.lng[follow], rings.lat[follow])
-    _check_vertices(rings)
-    _check_crossings(rings, table, edge)
+    vectors = _unit_vectors(rings)
+    _check_vertices(rings, vectors)
+    _check_crossings(rings, vectors, table, edge)
     left_area, pole_left = _left_sides(rings)
     if not strict_winding and bool((np.abs(left_area - 2 * np.pi) < _HEMISPHERE_DOUBT).any()):
         raise UnsupportedShape("a ring is a hemisphere: which side is the smaller one is the server's to say")
@@ -146,23 +160,17 @@ def _north_pole_left(rings: Rings, ring: int) -> int:
 # -- validity ---------------------------------------------------------------------------------------------
 
 
-def _check_crossings(rings: Rings, table: Floats, edge: Ints) -> None:
+def _check_crossings(rings: Rings, vectors: Floats, table: Floats, edge: Ints) -> None:
     """No edges of one polygon cross or touch, but for neighbours in a ring; an edge has its first vertex's number."""
     follow = rings.next
-    # The diagonal of an edge's box has the same box, which is all that the tree looks at.
-    diagonals = np.empty((len(table), 2, 2))
-    diagonals[:, 0, 0], diagonals[:, 1, 0] = table[:, LO], table[:, HI]
-    diagonals[:, 0, 1], diagonals[:, 1, 1] = table[:, SOUTH] - 1e-12, table[:, NORTH] + 1e-12
-    lines = shapely.linestrings(diagonals)
-    first, second = shapely.STRtree(lines).query(lines)
-    first, second = edge[first], edge[second]
+    one, other = _boxes_that_meet(table)
+    first, second = np.minimum(edge[one], edge[other]), np.maximum(edge[one], edge[other])
     polygon = rings.shell[rings.ring]
     pairs = (first < second) & (polygon[first] == polygon[second])
     pairs &= (follow[first] != second) & (follow[second] != first)
     first, second = first[pairs], second[pairs]
     if not first.size:
         return
-    vectors = _unit_vectors(rings)
     a, b, c, d = vectors[first], vectors[follow[first]], vectors[second], vectors[follow[second]]
     ab, cd = _normals(a, b), _normals(c, d)
     sc, sd = np.einsum("ij,ij->i", ab, c), np.einsum("ij,ij->i", ab, d)
@@ -188,7 +196,27 @@ def _check_crossings(rings: Rings, table: Floats, edge: Ints) -> None:
         )
 
 
-def _check_vertices(rings: Rings) -> None:
+def _boxes_that_meet(table: Floats) -> tuple[Ints, Ints]:
+    """All pairs of edges whose boxes meet, each once."""
+    south, north = table[:, SOUTH] - 1e-12, table[:, NORTH] + 1e-12
+    order = np.argsort(table[:, LO], kind="stable")
+    lo = table[order, LO]
+    counts = np.searchsorted(lo, table[order, HI], side="right") - np.arange(1, len(lo) + 1)
+    if int(counts.sum()) <= _MOST_NEIGHBOURS * len(lo):
+        # Short edges, as in a coast: few begin before another ends.
+        one, other = np.repeat(order, counts), order[ragged(np.arange(1, len(lo) + 1), counts)]
+        meet = (south[one] <= north[other]) & (north[one] >= south[other])
+        return one[meet], other[meet]
+    # The diagonal of an edge's box has the same box, which is all that the tree looks at.
+    diagonals = np.empty((len(table), 2, 2))
+    diagonals[:, 0, 0], diagonals[:, 1, 0] = table[:, LO], table[:, HI]
+    diagonals[:, 0, 1], diagonals[:, 1, 1] = south, north
+    lines = shapely.linestrings(diagonals)
+    one, other = shapely.STRtree(lines).query(lines)
+    return one[one < other], other[one < other]
+
+
+def _check_vertices(rings: Rings, vectors: Floats) -> None:
     """No place twice in one ring; no edge between opposite points of the Earth."""
     lng = np.where((np.abs(rings.lat) == 90.0), 0.0, np.where(rings.lng == 180.0, -180.0, rings.lng)) + 0.0
     order = np.lexsort((lng, rings.lat, rings.ring))
@@ -202,7 +230,6 @@ def _check_vertices(rings: Rings) -> None:
                 f"{_place(rings, vertex)} and {_place(rings, other)}"
             )
         raise GeometryError(f"{rings.names[rings.ring[vertex]]} comes twice to {_place(rings, vertex)}")
-    vectors = _unit_vectors(rings)
     follow = rings.next
     apart = np.einsum("ij,ij->i", vectors, vectors[follow])
     if (apart < -1 + 1e-12).any():
