@@ -243,9 +243,13 @@ def _off_the_map(rng: Rng) -> Question:
 def _cap(rng: Rng) -> Question:
     """Spherical circles from nothing to nearly everything."""
     centre = _centre(rng)
-    radius = float(
-        rng.choice([0.0, log_uniform(rng, 1e-9, 3.1), log_uniform(rng, 1e-6, 1e-2)], p=[0.1, 0.6, 0.3])
-    )
+    sizes = [
+        0.0,
+        log_uniform(rng, 1e-9, 3.1),
+        log_uniform(rng, 1e-6, 1e-2),
+        np.pi - log_uniform(rng, 1e-5, 1),
+    ]
+    radius = float(rng.choice(sizes, p=[0.1, 0.5, 0.2, 0.2]))
     outline = _ring_on_sphere(centre, float(np.degrees(radius)))
     return _question("$geoWithin", {"$centerSphere": [list(centre), radius]}, [outline])
 
@@ -299,7 +303,10 @@ def _collection(rng: Rng) -> Question:
 
 def _distances(rng: Rng) -> tuple[tuple[float, float], dict[str, float], list[Floats]]:
     centre = _centre(rng)
-    farthest = float(log_uniform(rng, 0.5, 2.1e7))
+    half_around = np.pi * EARTH_RADIUS_M
+    farthest = float(
+        rng.choice([log_uniform(rng, 0.5, 2.1e7), half_around - log_uniform(rng, 1, 1e6)], p=[0.85, 0.15])
+    )
     nearest = float(farthest * rng.choice([0.0, 0.3, 0.9, 1.0]))
     limits = {"max_distance_m": farthest, "min_distance_m": nearest}
     if rng.random() < 0.15:

@@ -344,6 +344,7 @@ NASTY: dict[str, Callable[[], Region]] = {
     ),
     "27,000 vertices": lambda: polygon(coast(-74, 40.7, 0.3, 27_000)),
     "comb": lambda: polygon(comb(300)),
+    "comb on its side": lambda: polygon([[y, x] for x, y in comb(300)][::-1]),
     "a point": lambda: intersects_to_region({"$geometry": {"type": "Point", "coordinates": [11.25, 45.0]}}),
     "a pole": lambda: intersects_to_region({"$geometry": {"type": "Point", "coordinates": [11.25, 90.0]}}),
     "a line around the world": lambda: intersects_to_region(

@@ -608,3 +608,17 @@ def test_long_values_are_cut_in_messages() -> None:
 def test_a_numpy_array_is_not_a_list_to_the_driver_either() -> None:
     with pytest.raises(GeometryError, match="ring 0 must be a list"):
         within_to_region(polygon(np.array(SQUARE)))
+
+
+@pytest.mark.parametrize("upright", [True, False])
+def test_one_crossing_among_thousands_of_edges_is_found(upright: bool) -> None:
+    """Short edges are compared by themselves, long ones side by side through an index: both ways must see it."""
+    tooth = [(0, 0.01), (2e-4, 5), (4e-4, 5), (6e-4, 0.01)]
+    top = [[i * 1e-3 + x, y] for i in range(400) for x, y in tooth]
+    ring = [[-1e-3, 0], [0.4, 0], *top[::-1], [-1e-3, 0]]
+    ring = ring if upright else [[y, x] for x, y in ring]
+    assert within_to_region(polygon(ring)).bounds
+    at = 2 + 4 * 200
+    ring[at + 1], ring[at + 2] = ring[at + 2], ring[at + 1]
+    with pytest.raises(GeometryError, match="edges of ring 0 cross"):
+        within_to_region(polygon(ring))
