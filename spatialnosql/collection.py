@@ -15,6 +15,7 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
+from spatialnosql.counting import can_settle, settled_count
 from spatialnosql.cursor import (
     AsyncFound,
     AsyncSpatialCursor,
@@ -31,6 +32,7 @@ from spatialnosql.metadata import InfoCache
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows
+from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.steps import Steps, call, listed, run, run_async
 from spatialnosql.writes import bulk_steps, find_one_and_steps, replace_steps, to_insert, update_steps
 
@@ -155,6 +157,21 @@ class BaseCollection:
         sent = self._sent(plan, options, timed=timed)
         return (yield from call(getattr(self._collection, method), plan.filter, *arguments, **sent))
 
+    def _count(self, filter: Any, options: dict[str, Any]) -> Steps[int]:
+        """Settled in the client where that is cheaper, else asked of the server with the filter rewritten."""
+        info = yield from self._load_info()
+        options = self._sent(Plan(filter), options, timed="maxTimeMS")
+        snapshot = self._collection.read_concern.level == "snapshot"
+        if isinstance(filter, Mapping) and can_settle(options):
+            settled = settle_count(filter, info, self._qos)
+            if settled is not None:
+                consistent = {"consistent": True} if snapshot else {}
+                count = settled_count(self._collection, settled, info, {**options, **consistent})
+                return (yield from count)
+        # One command sees one moment.
+        options.pop("consistent", None)
+        return int((yield from self._filtered("count_documents", filter, (), options)))
+
     def _distinct(self, key: str, filter: Any, options: dict[str, Any]) -> Steps[list[Any]]:
         if filter is None:
             values: list[Any] = yield from call(self._collection.distinct, key, **options)
@@ -277,9 +294,9 @@ class SpatialCollection(BaseCollection):
         return None
 
     def count_documents(self, filter: Mapping[str, Any], *arguments: Any, **options: Any) -> int:
-        """As pymongo's."""
+        """As pymongo's; with ``consistent=True`` all commands that it takes read at one moment."""
         options = _named(self._kind.count_documents, 1, arguments, options)
-        return int(run(self._filtered("count_documents", filter, (), options, "maxTimeMS")))
+        return run(self._count(filter, options))
 
     def distinct(
         self, key: str, filter: Mapping[str, Any] | None = None, *arguments: Any, **options: Any
@@ -383,9 +400,9 @@ class AsyncSpatialCollection(BaseCollection):
         return None
 
     async def count_documents(self, filter: Mapping[str, Any], *arguments: Any, **options: Any) -> int:
-        """As pymongo's."""
+        """As pymongo's; with ``consistent=True`` all commands that it takes read at one moment."""
         options = _named(self._kind.count_documents, 1, arguments, options)
-        return int(await run_async(self._filtered("count_documents", filter, (), options, "maxTimeMS")))
+        return await run_async(self._count(filter, options))
 
     async def distinct(self, key: str, filter: Any = None, *arguments: Any, **options: Any) -> list[Any]:
         """As pymongo's."""

@@ -57,6 +57,11 @@ class CollectionInfo:
         return None
 
     @property
+    def has_sphere_index(self) -> bool:
+        """Whether the location has a 2dsphere index."""
+        return any((self.location, "2dsphere") in index.keys for index in self.indexes)
+
+    @property
     def has_geo_index(self) -> bool:
         """Whether the location has a 2dsphere or 2d index, which near queries need."""
         return any(

@@ -22,7 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.edges import (
+    HI,
     HI_NEAR,
+    LO,
     LO_NEAR,
     NORTH,
     SOUTH,
@@ -62,6 +64,15 @@ class Region(Protocol):
 
     def settle(self, lng: Floats, lat: Floats) -> Status:
         """The status of each point; UNSURE where only the server may say."""
+
+    @property
+    def on_s2_borders(self) -> bool:
+        """Whether the border touches one of the lines along which MongoDB contradicts itself.
+
+        Those are the meridians at multiples of 45 degrees and the equator, which are borders of large S2 cells. A point
+        exactly there and on the border of a shape is inside by MongoDB's own test, but its 2dsphere index may look for
+        it in the neighbouring cell only: the answer depends on the plan.
+        """
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,14 @@ class EdgeRegion:
         inside, near = self._inside(lng, lat)
         return np.where(near, UNSURE, np.where(inside, IN, OUT)).astype(np.int8)
 
+    @cached_property
+    def on_s2_borders(self) -> bool:
+        """Whether a vertex lies on such a line; flat shapes are not looked up in a 2dsphere index."""
+        if not self.edges.geodesic or not len(self.edges.table):
+            return False
+        ends = self.edges.table[:, [LO, HI]]
+        return bool((np.mod(ends, 45.0) == 0).any() or (self.edges.table[:, [SOUTH, NORTH]] == 0).any())
+
     def _inside(self, lng: Floats, lat: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         total, near = self.edges.crossings(lng, lat)
         if self.rule == "none":
@@ -178,6 +197,11 @@ class MirroredRegion:
         mirrored = np.stack([boxes[:, 0], -boxes[:, 3], boxes[:, 2], -boxes[:, 1]], axis=1)
         return self.image.refine(mirrored, state, parents)
 
+    @property
+    def on_s2_borders(self) -> bool:
+        """As the image: those lines are symmetrical."""
+        return self.image.on_s2_borders
+
     def settle(self, lng: Floats, lat: Floats) -> Status:
         """What the image says of the mirrored points."""
         return self.image.settle(lng, -lat)
@@ -191,6 +215,8 @@ class BoxRegion:
     south: float
     east: float
     north: float
+
+    on_s2_borders = False  # flat
 
     @property
     def key(self) -> bytes:
@@ -239,6 +265,11 @@ class CapRegion:
     def key(self) -> bytes:
         """Equal for equal circles."""
         return repr(self).encode()
+
+    @property
+    def on_s2_borders(self) -> bool:
+        """Only a single point can be: circles are looked up generously."""
+        return self.outer_rad == 0.0 and (self.lng % 45.0 == 0 or self.lat == 0)
 
     @property
     def _margin(self) -> float:
@@ -331,6 +362,8 @@ class DiscRegion:
     outer_deg: float
     inner_deg: float = 0.0
 
+    on_s2_borders = False  # flat
+
     @property
     def key(self) -> bytes:
         """Equal for equal discs."""
@@ -387,6 +420,11 @@ class _Compound:
     def settle(self, lng: Floats, lat: Floats) -> Status:
         """Combine what the parts say."""
         return self._combine([part.settle(lng, lat) for part in self.parts], len(lng))
+
+    @property
+    def on_s2_borders(self) -> bool:
+        """Whether any part is."""
+        return any(part.on_s2_borders for part in self.parts)
 
     def _combine(self, statuses: list[Status], count: int) -> Status:
         raise NotImplementedError

@@ -6,8 +6,11 @@ drives it with an ordinary client, `run_async` with an asynchronous one; the gen
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import inspect
 from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -24,7 +27,14 @@ class Call:
     listed: bool = False
 
 
-Steps: TypeAlias = Generator[Call, Any, T]
+@dataclass(frozen=True)
+class Together:
+    """Several calls at once; the answer is the list of theirs."""
+
+    calls: tuple[Call, ...]
+
+
+Steps: TypeAlias = Generator[Call | Together, Any, T]
 
 
 def call(function: Callable[..., Any], *arguments: Any, **options: Any) -> Steps[Any]:
@@ -38,6 +48,17 @@ def listed(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ste
     return answer
 
 
+def together(calls: list[Call], *, in_turn: bool = False) -> Steps[list[Any]]:
+    """Make several calls side by side, or one after the other (in a session, which takes one at a time)."""
+    if in_turn or len(calls) < 2:
+        answers = []
+        for one in calls:
+            answers.append((yield one))
+        return answers
+    both: list[Any] = yield Together(tuple(calls))
+    return both
+
+
 def run(steps: Steps[T]) -> T:
     """Drive steps with an ordinary client."""
     answer: Any = None
@@ -49,9 +70,7 @@ def run(steps: Steps[T]) -> T:
             return done.value  # type: ignore[no-any-return]
         answer, failure = None, None
         try:
-            answer = step.function(*step.arguments, **step.options)
-            if step.listed:
-                answer = answer.to_list()
+            answer = list(_pool().map(_made, step.calls)) if isinstance(step, Together) else _made(step)
         except Exception as error:  # the steps decide what to do about it, as if they had called themselves
             failure = error
 
@@ -67,11 +86,28 @@ async def run_async(steps: Steps[T]) -> T:
             return done.value  # type: ignore[no-any-return]
         answer, failure = None, None
         try:
-            answer = await _awaited(step.function(*step.arguments, **step.options))
-            if step.listed:
-                answer = await _awaited(answer.to_list())
+            if isinstance(step, Together):
+                answer = list(await asyncio.gather(*(_made_async(one) for one in step.calls)))
+            else:
+                answer = await _made_async(step)
         except Exception as error:
             failure = error
+
+
+def _made(step: Call) -> Any:
+    answer = step.function(*step.arguments, **step.options)
+    return answer.to_list() if step.listed else answer
+
+
+async def _made_async(step: Call) -> Any:
+    answer = await _awaited(step.function(*step.arguments, **step.options))
+    return await _awaited(answer.to_list()) if step.listed else answer
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    # Threads that wait for a server, not for a processor: a few for each caller that may be waiting.
+    return ThreadPoolExecutor(max_workers=32, thread_name_prefix="spatialnosql")
 
 
 async def _awaited(value: Any) -> Any:

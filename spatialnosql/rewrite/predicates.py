@@ -7,10 +7,14 @@ one near, and all the rest. It descends into ``$and``, which is a conjunction to
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import bson
+from bson.errors import InvalidDocument
 
 from spatialnosql.errors import GeometryError, SpatialNoSQLError
 from spatialnosql.geometry import (
@@ -101,8 +105,25 @@ def _read_location(value: Mapping[str, Any], info: CollectionInfo, found: Conjun
     if len(value) != 1:
         raise Unreadable("a geo operator with something beside it")  # the server takes it alone
     operand = value[first]
-    region = within_to_region(operand) if first in _WITHIN else intersects_to_region(operand)
+    region = _region(first in _WITHIN, operand)
+    if region.on_s2_borders and info.has_sphere_index:
+        raise Unreadable("its border touches borders of S2 cells, where MongoDB's answer depends on its plan")
     found.predicates.append(Predicate({info.location: {first: operand}}, region))
+
+
+def _region(within: bool, operand: Any) -> Region:
+    """The region of an operand; the same shape asked for again is not read and checked again."""
+    try:
+        return _cached_region(within, bson.encode({"": operand}))
+    except InvalidDocument:
+        # pymongo will refuse it too; until then, read what there is.
+        return within_to_region(operand) if within else intersects_to_region(operand)
+
+
+@functools.lru_cache(maxsize=512)
+def _cached_region(within: bool, encoded: bytes) -> Region:
+    operand = bson.decode(encoded)[""]
+    return within_to_region(operand) if within else intersects_to_region(operand)
 
 
 def _near(operator: str, value: Mapping[str, Any]) -> Near:
