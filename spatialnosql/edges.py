@@ -185,7 +185,8 @@ class Strips:
         if not len(table):
             empty = np.zeros(1, dtype=np.intp)
             return cls(0.0, 0.0, empty, empty, empty[:0], columns)
-        lo, hi = np.maximum(columns[LO_NEAR], -180.0), np.minimum(columns[HI_NEAR], 180.0)
+        # Both ends: a flat edge may lie off the map altogether.
+        lo, hi = np.clip(columns[[LO_NEAR, HI_NEAR]], -180.0, 180.0)
         west, east = float(lo.min()), float(hi.max())
         width = max(east - west, 1e-9)
         strips = int(np.clip(2 * len(table), 16, _MAX_STRIPS))

@@ -111,8 +111,8 @@ class EdgeRegion:
         poles = self._inside(np.zeros(2), np.array([90.0, -90.0]))[0]
         if not len(table):
             return [WORLD] if poles.any() else []
-        south = max(float(table[:, SOUTH].min()) - TOLERANCE_DEG, -90.0)
-        north = min(float(table[:, NORTH].max()) + TOLERANCE_DEG, 90.0)
+        south = min(max(float(table[:, SOUTH].min()) - TOLERANCE_DEG, -90.0), 90.0)
+        north = max(min(float(table[:, NORTH].max()) + TOLERANCE_DEG, 90.0), -90.0)
         if poles.any():
             return [(-180.0, -90.0 if poles[1] else south, 180.0, 90.0 if poles[0] else north)]
         return [(west, south, east, north) for west, east in _longitude_spans(table)]
@@ -165,7 +165,7 @@ class EdgeRegion:
 
 def _longitude_spans(table: Floats) -> list[tuple[float, float]]:
     """One span of longitudes that holds all edges, or two where the widest gap between edges is worth leaving out."""
-    lo, hi = np.maximum(table[:, LO_NEAR], -180.0), np.minimum(table[:, HI_NEAR], 180.0)
+    lo, hi = np.clip(table[:, [LO_NEAR, HI_NEAR]], -180.0, 180.0).T
     order = np.argsort(lo)
     lo, reach = lo[order], np.maximum.accumulate(hi[order])
     west, east = float(lo[0]), float(reach[-1])
