@@ -230,7 +230,11 @@ def _off_the_map(rng: Rng) -> Question:
     """Flat shapes that reach beyond the edge of the map, or end exactly at it."""
     lng, lat = (rng.choice([-180.0, 180.0, 170.0]), rng.choice([-90.0, 90.0, 80.0]))
     radius = _radius(rng, 200)
-    if rng.random() < 0.5:
+    how = rng.integers(3)
+    if how == 0:
+        ring = (np.array([lng, lat]) + radius * rng.uniform(-1, 1, (int(rng.integers(3, 8)), 2))).tolist()
+        return _question("$geoWithin", {"$polygon": ring}, [[*ring, ring[0]]], flat=True)
+    if how == 1:
         turn = np.linspace(0, 2 * np.pi, 65)
         outline = np.stack([lng + radius * np.cos(turn), lat + radius * np.sin(turn)], axis=1)
         return _question("$geoWithin", {"$center": [[float(lng), float(lat)], radius]}, [outline], flat=True)

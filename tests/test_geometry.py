@@ -113,6 +113,13 @@ TAKEN: Shapes = {
         WITHIN,
         {"$polygon": {"a": {"x": 0, "y": 0}, "b": {"x": 1, "y": 0}, "c": [1, 1]}},
     ),
+    "$polygon off the map": (WITHIN, {"$polygon": [[200, 0], [300, 0], [250, 95], [220, 120]]}),
+    "$polygon off the map in the north": (WITHIN, {"$polygon": [[0, 100], [10, 100], [5, 120]]}),
+    "$polygon larger than the map": (
+        WITHIN,
+        {"$polygon": [[-400, -300], [400, -300], [400, 300], [-400, 300]]},
+    ),
+    "$polygon around the map": (WITHIN, {"$polygon": [[-200, 0], [190, -1], [250, 95], [-300, 120]]}),
     "$polygon of one place": (WITHIN, {"$polygon": [[0, 0], [0, 0], [0, 0]]}),
     "$center": (WITHIN, {"$center": [[0, 0], Decimal128("1")]}),
     "$center off the map": (WITHIN, {"$center": [[200, 100], 150]}),
