@@ -1,4 +1,4 @@
-"""The demo's queries: the points of each neighbourhood, asked as they are and by geohash ranges."""
+"""The demo's queries: the points of each neighbourhood and the nearest to some places, as they are and rewritten."""
 
 from __future__ import annotations
 
@@ -8,72 +8,70 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from spatialnosql.cover import cover
-from spatialnosql.examined import Examined, examine_count
-from spatialnosql.geometry import within_to_region
-from spatialnosql.placement import SHARD_KEY
+from spatialnosql.collection import SpatialCollection
+from spatialnosql.examined import Examined
 
-Filter = dict[str, Any]
-
-
-def by_ranges(area: dict[str, Any]) -> Filter:
-    """The filter for a GeoJSON area that routes by ``gh``: the seam where the rewriter will come in.
-
-    Whatever lies in the cover's interior is in the area; only at its boundary must the server look.
-    """
-    covering = cover(within_to_region({"$geometry": area}))
-    parts = [_between(low, high) for low, high in covering.interior.to_strings()]
-    boundary = [_between(low, high) for low, high in covering.boundary.to_strings()]
-    if boundary:
-        parts.append({"$and": [{"$or": boundary}, as_it_is(area)]})
-    return {"$or": parts} if parts else {"gh": {"$in": []}}
+Say = Callable[[str], None]
+AS_IT_IS, REWRITTEN = "as it is", "rewritten"
+NEAREST = 10
 
 
-def _between(low: str, high: str) -> Filter:
-    return {"gh": {"$gte": low, "$lt": high}}
-
-
-def as_it_is(area: dict[str, Any]) -> Filter:
-    """The filter for a GeoJSON area that anybody would write."""
-    return {"loc": {"$geoWithin": {"$geometry": area}}}
-
-
-# A way to ask: its name, the filter for an area, and the options of the query.
-WAYS: tuple[tuple[str, Callable[[dict[str, Any]], Filter], dict[str, Any]], ...] = (
-    ("as it is", as_it_is, {}),
-    ("by geohash ranges", by_ranges, {"hint": SHARD_KEY}),
-)
+def compare(
+    collection: Collection[dict[str, Any]], areas: list[dict[str, Any]], places: list[list[float]], say: Say
+) -> dict[str, Any]:
+    """Ask everything both ways; what was found, what it took and what was examined."""
+    spatial = SpatialCollection(collection)
+    counts = compare_counts(collection, spatial, areas, say)
+    nearest = compare_nearest(collection, spatial, places, say)
+    equal = counts.pop("equal") and nearest.pop("equal")
+    say("\nThe same answers." if equal else "\nTHE ANSWERS DIFFER: this is a bug, please report it.")
+    return {"counts": counts, "nearest": nearest, "equal": equal}
 
 
 def compare_counts(
-    collection: Collection[dict[str, Any]], areas: list[dict[str, Any]], say: Callable[[str], None]
+    collection: Collection[dict[str, Any]], spatial: SpatialCollection, areas: list[dict[str, Any]], say: Say
 ) -> dict[str, Any]:
-    """Count the points of each area in each way; what was found, what it took and what was examined."""
-    outcome: dict[str, Any] = {"areas": len(areas), "ways": {}}
-    counts: list[list[int]] = []
+    """Count the points of each area both ways, and see what finding them would examine."""
+    filters = [{"loc": {"$geoWithin": {"$geometry": area}}} for area in areas]
     say(f"\nPoints in each of {len(areas)} neighbourhoods, by $geoWithin:")
-    for name, make_filter, options in WAYS:
+    found, ways = {}, {}
+    for name, asked in ((AS_IT_IS, collection), (REWRITTEN, spatial)):
         started = time.perf_counter()
-        # Making the filter is part of the price.
-        counts.append([collection.count_documents(make_filter(area), **options) for area in areas])
-        wall_s = time.perf_counter() - started
-        looked = Examined.total(examine_count(collection, make_filter(area), **options) for area in areas)
-        shards = looked.shards / max(looked.queries, 1)
-        outcome["ways"][name] = {
-            "wall_s": round(wall_s, 3),
-            "keys": looked.keys,
-            "docs": looked.docs,
-            "shards": round(shards, 2),
-            "results": sum(counts[-1]),
-        }
+        found[name] = [asked.count_documents(one) for one in filters]
+        ways[name] = {"wall_s": round(time.perf_counter() - started, 3), "results": sum(found[name])}
+    explained = [spatial.explain(one) for one in filters]
+    looked = {
+        AS_IT_IS: Examined.total(one.original for one in explained),
+        REWRITTEN: Examined.total(one.rewritten or one.original for one in explained),
+    }
+    for name, way in ways.items():
+        shards = round(looked[name].shards / max(len(areas), 1), 2)
+        way |= {"keys": looked[name].keys, "docs": looked[name].docs, "shards": shards}
         say(
-            f"  {name:18} {sum(counts[-1]):>9,} points in {wall_s:6.2f} s; "
-            f"{looked.docs:>9,} documents examined, {shards:.1f} shards asked"
+            f"  {name:10} {way['results']:>9,} points counted in {way['wall_s']:6.2f} s; to find them, "
+            f"{way['docs']:>9,} documents are examined on {shards:.1f} shards"
         )
-    outcome["equal"] = all(other == counts[0] for other in counts)
-    say(
-        "  The same answers."
-        if outcome["equal"]
-        else "  THE ANSWERS DIFFER: this is a bug, please report it."
-    )
-    return outcome
+    return {"areas": len(areas), "ways": ways, "equal": found[AS_IT_IS] == found[REWRITTEN]}
+
+
+def compare_nearest(
+    collection: Collection[dict[str, Any]], spatial: SpatialCollection, places: list[list[float]], say: Say
+) -> dict[str, Any]:
+    """The distances of the nearest few from each place, both ways."""
+    say(f"\nThe nearest {NEAREST} to each of {len(places)} places, by $geoNear:")
+    found, ways = {}, {}
+    for name, asked in ((AS_IT_IS, collection), (REWRITTEN, spatial)):
+        started = time.perf_counter()
+        found[name] = [[one["d"] for one in asked.aggregate(nearest(place))] for place in places]
+        ways[name] = {
+            "wall_s": round(time.perf_counter() - started, 3),
+            "results": sum(map(len, found[name])),
+        }
+        say(f"  {name:10} {ways[name]['results']:>9,} points in {ways[name]['wall_s']:6.2f} s")
+    return {"places": len(places), "ways": ways, "equal": found[AS_IT_IS] == found[REWRITTEN]}
+
+
+def nearest(place: list[float]) -> list[dict[str, Any]]:
+    """The pipeline for the nearest few: of equally near ones any may come, so it is distances that are compared."""
+    near = {"near": {"type": "Point", "coordinates": place}, "distanceField": "d", "key": "loc"}
+    return [{"$geoNear": near}, {"$limit": NEAREST}, {"$project": {"d": 1}}]

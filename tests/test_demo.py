@@ -45,11 +45,12 @@ def test_the_demo_as_json_and_what_it_keeps(
     assert main(arguments) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["queries"]["equal"] is True
-    found = {name: way["results"] for name, way in facts["queries"]["ways"].items()}
-    assert found == {"as it is": 2994, "by geohash ranges": 2994}
-    shards = facts["queries"]["ways"]
-    assert shards["by geohash ranges"]["shards"] < shards["as it is"]["shards"]
-    assert shards["by geohash ranges"]["docs"] < shards["as it is"]["docs"]
+    counts, nearest = facts["queries"]["counts"]["ways"], facts["queries"]["nearest"]["ways"]
+    assert {name: way["results"] for name, way in counts.items()} == {"as it is": 2994, "rewritten": 2994}
+    assert counts["rewritten"]["shards"] <= counts["as it is"]["shards"]
+    assert counts["rewritten"]["docs"] <= counts["as it is"]["docs"]
+    assert nearest["as it is"]["results"] == nearest["rewritten"]["results"] == 100
+    assert facts["precision"] > 0
 
     points, quarantine = demo_database.points, demo_database.quarantine
     assert points.count_documents({}) == 2994 == sum(facts["per_shard"].values())
@@ -75,8 +76,7 @@ def test_different_answers_make_the_demo_fail(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ways = (demo_query.WAYS[0], ("nothing", lambda _: {"gh": "nowhere"}, {}))
-    monkeypatch.setattr(demo_query, "WAYS", ways)
+    monkeypatch.setattr(demo_query.SpatialCollection, "count_documents", lambda *_: 0)
     assert main(["demo", "--points", "500", "--uri", cluster.uri, "--out", str(tmp_path)]) == 1
     assert "THE ANSWERS DIFFER" in capsys.readouterr().out
 
