@@ -183,7 +183,7 @@ class Grammar:
             parts.append({self.location: self.region()})
         if self._chance(0.2):
             parts.append({self.location: self.region()})
-        if self._chance(0.08):
+        if self._chance(0.15):
             parts.append(self._negated())
         while self._chance(0.3):
             parts.append(self.other())
@@ -276,7 +276,7 @@ class Grammar:
         asked = self._near_filter(near)
         shown = self._projection()
         cut = self._cut(0.6)
-        if self._chance(0.15):
+        if self._chance(0.3):
             return Query("find", asked, options={**self._sort(), **cut, **shown}, order="sorted")
         whole = Query("find", asked, options=shown, order="near", near=origin)
         if self._chance(0.15):
