@@ -16,6 +16,7 @@ import numpy as np
 
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import cells_to_strings
+from spatialnosql.geometry import GEOJSON_TYPES, PLAIN_CRS
 
 Expression: TypeAlias = dict[str, Any]
 Form: TypeAlias = Literal["geojson", "legacy", "any"]
@@ -61,11 +62,25 @@ def geohash_expression(location_field: str, form: Form = "any") -> Expression:
 
 def _pair(path: str, form: Form) -> Expression:
     """The two coordinates as an array, or null."""
-    geojson = {"case": {"$eq": [f"{path}.type", "Point"]}, "then": f"{path}.coordinates"}
-    array = {"case": {"$isArray": [path]}, "then": path}
+    crs = f"{path}.crs"
+    # A point of another CRS is nowhere to the server.
+    known = {"$in": [f"{crs}.properties.name", list(PLAIN_CRS)]}
+    plain = {
+        "$or": [{"$eq": [{"$type": crs}, "missing"]}, {"$and": [{"$eq": [f"{crs}.type", "name"]}, known]}]
+    }
+    geojson = {
+        "case": {"$eq": [f"{path}.type", "Point"]},
+        "then": {"$cond": [plain, f"{path}.coordinates", None]},
+    }
+    # The server looks into an array for further points, whatever its first two members are.
+    kinds_inside = {"$map": {"input": path, "in": {"$type": "$$this"}}}
+    single = {"$eq": [{"$setIntersection": [kinds_inside, ["array", "object"]]}, []]}
+    array = {"case": {"$isArray": [path]}, "then": {"$cond": [single, path, None]}}
+    # What says that it is GeoJSON is read as such, whatever else it has.
+    members = {"$map": {"input": {"$objectToArray": path}, "in": "$$this.v"}}
     document = {
         "case": {"$eq": [{"$type": path}, "object"]},
-        "then": {"$map": {"input": {"$objectToArray": path}, "in": "$$this.v"}},
+        "then": {"$cond": [{"$in": [f"{path}.type", list(GEOJSON_TYPES)]}, None, members]},
     }
     # Below an array of documents a path means many values, and a pair of them would look like a point.
     parents = path.split(".")[:-1]

@@ -28,7 +28,7 @@ from spatialnosql.rings import Rings, rings_to_region
 
 EARTH_RADIUS_M = 6_378_100.0
 STRICT_WINDING = "urn:x-mongodb:crs:strictwinding:EPSG:4326"
-_PLAIN_CRS = ("urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326")
+PLAIN_CRS = ("urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326")
 
 
 def within_to_region(operand: Mapping[str, Any]) -> Region:
@@ -123,7 +123,7 @@ def legacy_point(value: Any) -> tuple[float, float]:
 
 # -- GeoJSON ----------------------------------------------------------------------------------------------
 
-_TYPES = (
+GEOJSON_TYPES = (
     "Point",
     "MultiPoint",
     "LineString",
@@ -152,8 +152,8 @@ def _type_of(geometry: Any) -> str:
     if not isinstance(geometry, Mapping):
         raise GeometryError(f"a GeoJSON geometry is a document, not {_brief(geometry)}")
     kind = geometry.get("type")
-    if kind not in _TYPES:
-        raise GeometryError(f"{kind!r} is no GeoJSON type; they are {', '.join(_TYPES)}")
+    if kind not in GEOJSON_TYPES:
+        raise GeometryError(f"{kind!r} is no GeoJSON type; they are {', '.join(GEOJSON_TYPES)}")
     return str(kind)
 
 
@@ -163,8 +163,8 @@ def _is_strict(geometry: Mapping[str, Any]) -> bool:
     crs = geometry["crs"]
     properties = crs.get("properties") if isinstance(crs, Mapping) else None
     name = properties.get("name") if isinstance(properties, Mapping) else None
-    if not isinstance(crs, Mapping) or crs.get("type") != "name" or name not in (*_PLAIN_CRS, STRICT_WINDING):
-        raise GeometryError(f"unknown CRS {name!r}; MongoDB knows {', '.join((*_PLAIN_CRS, STRICT_WINDING))}")
+    if not isinstance(crs, Mapping) or crs.get("type") != "name" or name not in (*PLAIN_CRS, STRICT_WINDING):
+        raise GeometryError(f"unknown CRS {name!r}; MongoDB knows {', '.join((*PLAIN_CRS, STRICT_WINDING))}")
     return bool(name == STRICT_WINDING)
 
 

@@ -248,4 +248,4 @@ def test_as_the_server_computes_it(database: Database[dict[str, Any]], form: Any
     ]
     assert wrong == []
     if form == "any":  # the test means something: there are many of both
-        assert 100 < sum(gh is not None for gh in wanted.values()) < 450
+        assert 80 < sum(gh is not None for gh in wanted.values()) < 450

@@ -45,10 +45,13 @@ def check_java() -> None:
     java = shutil.which("java")
     if java is None:
         stop("java is not on the PATH. " + hint.format(JAVA_MINIMUM))
-    out = subprocess.run([str(java), "-version"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, check=False)
+    out = subprocess.run([str(java), "-version"], capture_output=True, check=False)
     found = re.search(r'version "(?:1\.)?(\d+)', out.stderr.decode(errors="replace"))
     if found is None or int(found.group(1)) < JAVA_MINIMUM:
-        stop("java is {}. ".format(found.group(1) if found else "of unknown version") + hint.format(JAVA_MINIMUM))
+        stop(
+            "java is {}. ".format(found.group(1) if found else "of unknown version")
+            + hint.format(JAVA_MINIMUM)
+        )
 
 
 def fingerprint() -> str:
@@ -72,7 +75,9 @@ def install() -> None:
         ["--no-deps", "--no-build-isolation", "-e", str(ROOT)],
     ):
         if subprocess.run(pip + arguments, check=False).returncode != 0:
-            stop("pip could not install what requirements.lock pins; its own message is above. Is the network up?")
+            stop(
+                "pip could not install what requirements.lock pins; its own message is above. Is the network up?"
+            )
     STAMP.write_text(wanted)
 
 

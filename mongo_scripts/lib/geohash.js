@@ -10,6 +10,16 @@ const BITS = 60;
 const LENGTH = 12;
 const END_OF_CELLS = 1n << 60n;
 const END_OF_STRINGS = "{"; // sorts after every geohash
+const PLAIN_CRS = ["urn:ogc:def:crs:OGC:1.3:CRS84", "EPSG:4326"];
+const GEOJSON_TYPES = [
+  "Point",
+  "MultiPoint",
+  "LineString",
+  "MultiLineString",
+  "Polygon",
+  "MultiPolygon",
+  "GeometryCollection",
+];
 
 // -- strings and cells -------------------------------------------------------------------------------------
 
@@ -108,11 +118,20 @@ function geohashExpression(location, form) {
 }
 
 function pair(path, form) {
-  const geojson = { case: { $eq: [`${path}.type`, "Point"] }, then: `${path}.coordinates` };
-  const array = { case: { $isArray: [path] }, then: path };
+  const crs = `${path}.crs`;
+  const known = { $in: [`${crs}.properties.name`, PLAIN_CRS] };
+  const plain = { $or: [{ $eq: [{ $type: crs }, "missing"] }, { $and: [{ $eq: [`${crs}.type`, "name"] }, known] }] };
+  const geojson = {
+    case: { $eq: [`${path}.type`, "Point"] },
+    then: { $cond: [plain, `${path}.coordinates`, null] },
+  };
+  const kindsInside = { $map: { input: path, in: { $type: "$$this" } } };
+  const single = { $eq: [{ $setIntersection: [kindsInside, ["array", "object"]] }, []] };
+  const array = { case: { $isArray: [path] }, then: { $cond: [single, path, null] } };
+  const members = { $map: { input: { $objectToArray: path }, in: "$$this.v" } };
   const document = {
     case: { $eq: [{ $type: path }, "object"] },
-    then: { $map: { input: { $objectToArray: path }, in: "$$this.v" } },
+    then: { $cond: [{ $in: [`${path}.type`, GEOJSON_TYPES] }, null, members] },
   };
   const parents = path.split(".").slice(0, -1);
   const several = parents.map((_, n) => ({

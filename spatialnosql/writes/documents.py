@@ -19,6 +19,7 @@ from bson.raw_bson import RawBSONDocument
 
 from spatialnosql.expression import Form
 from spatialnosql.geohash import point_to_geohash
+from spatialnosql.geometry import GEOJSON_TYPES, PLAIN_CRS
 from spatialnosql.info import CollectionInfo
 
 # What is read to be sent back or compared must survive the way through Python unchanged, whatever its type.
@@ -62,13 +63,23 @@ def gh_of_location(value: Any, form: Form = "any") -> str | None:
 def _pair(value: Any, form: Form) -> list[Any]:
     """The coordinates, by the same cases in the same order as in the expression."""
     if isinstance(value, list):
-        return value if form != "geojson" else []
+        several = any(isinstance(member, (list, dict)) for member in value)
+        return value if form != "geojson" and not several else []
     if not isinstance(value, dict):
         return []
     if form != "legacy" and value.get("type") == "Point":
         coordinates = value.get("coordinates")
-        return coordinates if isinstance(coordinates, list) else []
-    return list(value.values()) if form != "geojson" else []
+        return coordinates if isinstance(coordinates, list) and _has_plain_crs(value) else []
+    return list(value.values()) if form != "geojson" and value.get("type") not in GEOJSON_TYPES else []
+
+
+def _has_plain_crs(point: dict[str, Any]) -> bool:
+    if "crs" not in point:
+        return True
+    crs = point["crs"]
+    properties = crs.get("properties") if isinstance(crs, dict) else None
+    name = properties.get("name") if isinstance(properties, dict) else None
+    return isinstance(crs, dict) and crs.get("type") == "name" and name in PLAIN_CRS
 
 
 def _number(value: Any) -> float | None:
