@@ -562,3 +562,35 @@ def test_a_user_who_may_only_read(programs, tmp_path, read):
                 40 + HOT,
             )
             assert explained["keys"] == 40 + HOT
+
+
+def test_writes_from_the_shell_are_judged_by_the_validator(mongosh, cluster, database, tmp_path) -> None:
+    """The guarantee is the server's: it does not matter which client writes."""
+    create(database, "judged", "loc")
+    collection = database.judged
+    right = str(cells_to_strings(points_to_cells([1.0], [2.0]))[0])
+    writes = {
+        "right": f'c.insertOne({{_id: 1, loc: [1, 2], gh: "{right}"}})',
+        "without a place": "c.insertOne({_id: 2, name: 'nowhere'})",
+        "missing": "c.insertOne({_id: 3, loc: [1, 2]})",
+        "wrong": f'c.insertOne({{_id: 4, loc: [3, 4], gh: "{right}"}})',
+        "moved": "c.updateOne({_id: 1}, {$set: {loc: [5, 6]}})",
+    }
+    tries = [f"try {{ {code}; print(0) }} catch (error) {{ print(error.code) }}" for code in writes.values()]
+    code = "; ".join([f"const c = db.getSiblingDB({json.dumps(database.name)}).judged", *tries])
+    result = subprocess.run(
+        [mongosh, cluster.uri, "--quiet", "--norc", "--eval", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+        env={**os.environ, "HOME": str(tmp_path)},
+    )
+    assert dict(zip(writes, result.stdout.split(), strict=True)) == {
+        "right": "0",
+        "without a place": "0",
+        "missing": "121",
+        "wrong": "121",
+        "moved": "121",
+    }
+    assert [found["_id"] for found in collection.find({}, sort=[("_id", 1)])] == [1, 2]
