@@ -233,7 +233,7 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
     at_pole_a, at_pole_b = np.abs(lat_a) == 90.0, np.abs(lat_b) == 90.0
     # A pole has every longitude: take that of the other end, and the edge is the meridian it is.
     lng_a, lng_b = np.where(at_pole_a, lng_b, lng_a), np.where(at_pole_b, lng_a, lng_b)
-    span = _turn(lng_a, lng_b)
+    span = longitude_steps(lng_a, lng_b)
     over = np.flatnonzero(np.abs(span) == 180.0)
     if over.size:
         pole = np.where(lat_a[over] + lat_b[over] >= 0, 90.0, -90.0)
@@ -248,7 +248,7 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
                 (number[keep], over, over),
             )
         )
-        span = _turn(lng_a, lng_b)
+        span = longitude_steps(lng_a, lng_b)
     east = span >= 0
     lo, end = np.where(east, lng_a, lng_b), np.where(east, lng_b, lng_a)
     # Not lo + |span|, which is rounded: the next edge begins at `end`, and a point on that very meridian must find it
@@ -272,10 +272,12 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
     return _around_the_world(table, end, number)
 
 
-def _turn(lng_a: Floats, lng_b: Floats) -> Floats:
-    """Degrees to the east from a to b the short way, exact but for the antimeridian; 180 either way is 180."""
+def longitude_steps(lng_a: Floats, lng_b: Floats) -> Floats:
+    """Degrees to the east from a to b the short way, exact for places that are close; 180 either way is 180."""
     step: Floats = lng_b - lng_a
-    return np.where(step > 180.0, step - 360.0, np.where(step < -180.0, step + 360.0, step))
+    # Across the antimeridian from both sides to it: 360 less would be rounded.
+    eastwards, westwards = (180.0 - lng_a) + (lng_b + 180.0), (lng_b - 180.0) - (lng_a + 180.0)
+    return np.where(step > 180.0, westwards, np.where(step < -180.0, eastwards, step))
 
 
 def flat_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats) -> Floats:

@@ -27,6 +27,7 @@ from spatialnosql.edges import (
     Floats,
     Ints,
     great_circle_edges,
+    longitude_steps,
     ragged,
 )
 from spatialnosql.errors import GeometryError, UnsupportedShape
@@ -124,9 +125,11 @@ def _left_sides(rings: Rings) -> tuple[Floats, Ints]:
     touching = np.zeros(len(rings.counts), dtype=np.bool_)
     touching[rings.ring[_through_pole(rings, -90.0)]] = True
     follow = rings.next
-    step = np.radians((rings.lng[follow] - rings.lng + 180.0) % 360.0 - 180.0)
-    # From the south pole where a ring runs through it (its t is 0 there), else from the north.
-    origin = np.where(touching, -1.0, 1.0)[rings.ring]
+    # Exact, and from the nearer pole (surely from one that the ring runs through, where t is 0): the sign of the area
+    # of a few centimetres decides between them and all the rest of the world.
+    step = np.radians(longitude_steps(rings.lng, rings.lng[follow]))
+    southern = np.add.reduceat(rings.lat, rings.starts) < 0
+    origin = np.where(touching | southern, -1.0, 1.0)[rings.ring]
     t = np.tan(np.radians(90.0 - origin * rings.lat) / 2)
     product = t * t[follow]
     half = np.arctan2(product * np.sin(step), 1 + product * np.cos(step))
