@@ -156,3 +156,22 @@ def test_the_tolerance_is_as_stated() -> None:
     ring = [[0, -1], [1, -1], [1, 1], [0, 1], [0, -1]]
     region = within_to_region({"$geometry": {"type": "Polygon", "coordinates": [ring]}})
     assert settle_points(region, aside, np.full(5, 0.0)).tolist() == [OUT, UNSURE, UNSURE, UNSURE, IN]
+
+
+@pytest.mark.parametrize("lat", [-90.0, -89.9999999, -60.0, 0.0, 60.0, 89.9999999, 90.0])
+@pytest.mark.parametrize("lng", [-180.0, -74.0, 0.0, 120.3, 180.0])
+def test_a_tiny_ring_is_not_all_the_rest_of_the_world(lng: float, lat: float) -> None:
+    """Which side is the smaller hangs on the sign of an area of square millimetres."""
+    rng = np.random.default_rng(3)
+    far = np.array([[lng, 30.0 if lat <= 0 else -30.0], [50.0, 10.0], [-130.0, -10.0]])
+    for _ in range(60):
+        n = int(rng.integers(3, 10))
+        bearing = (np.arange(n) + rng.uniform(0, 0.5, n)) * 2 * np.pi / n
+        size = 10 ** rng.uniform(-8, -4) * rng.uniform(0.5, 1, n)
+        x, y = travel(np.full(n, lng), np.full(n, lat), bearing * rng.choice([-1, 1]), size)
+        ring = np.stack([x, y], axis=1).tolist()
+        try:
+            region = within_to_region({"$geometry": {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}})
+        except (GeometryError, UnsupportedShape):
+            continue
+        assert settle_points(region, far[:, 0], far[:, 1]).tolist() == [OUT, OUT, OUT]
