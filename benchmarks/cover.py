@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.data import Area, load_points, read_polygons
-from benchmarks.frame import _aligned, _cell
+from benchmarks.frame import aligned, cell_text
 from benchmarks.options import Options
 from spatialnosql.city import generate_city
 from spatialnosql.cover import Cover, clear_cache, cover
@@ -309,8 +309,8 @@ def table(result: dict[str, Any]) -> str:
             f"{name} ({part['source']}): {part['n_queries']} shapes, {weighted}; geohash length {part['length']}",
         ]
         rows = [["variant", *(column.replace("_", " ") for column in COLUMNS)]]
-        rows += [[v, *(_cell(values.get(c)) for c in COLUMNS)] for v, values in part["variants"].items()]
-        lines += _aligned(rows)
+        rows += [[v, *(cell_text(values.get(c)) for c in COLUMNS)] for v, values in part["variants"].items()]
+        lines += aligned(rows)
         ratio = part["ratio"]["cover"]
         if ratio["median"] is not None:
             lines.append(

@@ -185,22 +185,22 @@ def table(result: dict[str, Any]) -> str:
         rows = [["variant", *COLUMNS, "ratio", "total", "wall"]]
         for name, values in part["variants"].items():
             ratios = [part.get(key, {}).get(name) for key in ("ratio", "ratio_total", "ratio_wall")]
-            cells = [_cell(values.get(column)) for column in COLUMNS]
-            rows.append([name, *cells, *(_cell(ratio, suffix="x") for ratio in ratios)])
-        lines += ["", title, *_aligned(rows)]
+            cells = [cell_text(values.get(column)) for column in COLUMNS]
+            rows.append([name, *cells, *(cell_text(ratio, suffix="x") for ratio in ratios)])
+        lines += ["", title, *aligned(rows)]
         lines.append("every variant gave the same answers" if part["equal"] else "THE ANSWERS DIFFER")
         if all(values.get("server_cpu_s") is None for values in part["variants"].values()):
             lines.append("server CPU is unknown: the processes of a given --uri cannot be read")
     return "\n".join([*lines, ""])
 
 
-def _cell(value: Any, suffix: str = "") -> str:
+def cell_text(value: Any, suffix: str = "") -> str:
     if value is None:
         return "-"
     return (f"{value:,}" if isinstance(value, int) else f"{value:,.2f}") + suffix
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
+def aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])

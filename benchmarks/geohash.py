@@ -11,7 +11,7 @@ import numpy as np
 import pygeohash
 
 from benchmarks.data import load_points
-from benchmarks.frame import _aligned
+from benchmarks.frame import aligned
 from benchmarks.options import Options
 from spatialnosql.geohash import cells_to_strings, points_to_cells, points_to_strings
 from spatialnosql.geometry import geometry_to_region
@@ -94,7 +94,7 @@ def table(result: dict[str, Any]) -> str:
         rows.append([name, *(f"{count:,}" for count in counts), f"{result['ratio'][name]:,.1f}x"])
     lines = [
         f"geohash: {result['n_points']:,} points; settled against {result['vertices']} vertices",
-        *_aligned(rows),
+        *aligned(rows),
     ]
     lines.append("equal to pygeohash" if result["equal"] else "NOT EQUAL TO PYGEOHASH")
     return "\n".join([*lines, ""])
