@@ -31,6 +31,12 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark("frame", "benchmarks.frame_check", "proves the frame: counts with and without an index"),
     Benchmark("geohash", "benchmarks.geohash", "points to cells and strings, candidates settled, per second"),
     Benchmark("cover", "benchmarks.cover", "shapes to ranges, beside polygon-geohasher"),
+    Benchmark(
+        "containment", "benchmarks.containment", "points in polygons, counted and found: four ways to ask"
+    ),
+    Benchmark(
+        "near", "benchmarks.near", "the nearest few and all within a radius, from dense and empty places"
+    ),
 )
 
 

@@ -14,8 +14,11 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from benchmarks.cpu import ServerCpu
+from benchmarks.data import Points
 from benchmarks.options import Options
+from spatialnosql.adopt import adopt
 from spatialnosql.cluster import Deployment, LocalCluster, connect, describe
+from spatialnosql.geohash import points_to_strings
 from spatialnosql.loading import insert
 from spatialnosql.placement import even_cuts, shard_by_geohash, shard_by_hash
 from spatialnosql.uri import redact
@@ -79,4 +82,13 @@ def geohash_collection(
         collection.create_index({"gh": 1, "_id": 1})
     insert(collection, batches, total)
     collection.create_index([("loc", GEOSPHERE)])
+    return collection
+
+
+def adopted_collection(bench: Bench, name: str, points: Points) -> Collection[dict[str, Any]]:
+    """What a `SpatialCollection` reads: on geohash shards, with statistics and the validator."""
+    hashes = points_to_strings(points.lng, points.lat)
+    batches = points.to_documents(extra={"gh": hashes})
+    collection = geohash_collection(bench, name, batches, len(points), hashes)
+    adopt(collection, "loc")
     return collection

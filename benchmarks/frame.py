@@ -79,11 +79,18 @@ class Comparison:
             "equal": not self.unequal,
         }
 
+    def query_walls(self, name: str) -> list[float]:
+        """The median wall times of a variant, query by query."""
+        return _medians(self.timings[name].query_wall_s)
+
+    def query_ratios_wall(self, name: str) -> list[float]:
+        """Reference / variant of the median wall times, query by query."""
+        plain, other = self.query_walls(self.reference), self.query_walls(name)
+        return [a / max(b, 1e-9) for a, b in zip(plain, other, strict=True)]
+
     def worst_query_ratio_wall(self, name: str) -> float | None:
         """The lowest of (reference / variant) of the median wall times of any single query."""
-        plain, other = (_medians(self.timings[which].query_wall_s) for which in (self.reference, name))
-        ratios = [a / b for a, b in zip(plain, other, strict=True) if b > 0]
-        return min(ratios, default=None)
+        return min(self.query_ratios_wall(name), default=None)
 
     def _ratios(self, variants: dict[str, dict[str, Any]], keys: Sequence[str]) -> dict[str, float | None]:
         base = _sum(variants[self.reference], keys)
@@ -103,10 +110,13 @@ def compare(
     repeats: int = 3,
     reference: str = "plain",
     label: str = "queries",
+    fresh: Callable[[Query, int], Query] | None = None,
 ) -> Comparison:
     """Ask every variant every query, ``repeats`` times over, the variants' order reversed each time.
 
-    Every answer of every run is compared with the reference's first, outside the timed part.
+    Every answer of every run is compared with the reference's first, outside the timed part. ``fresh`` gives
+    for a query and the number of a run one that asks as much but was never asked, so that no cache knows it; the
+    answers of each run are then compared with the reference's of that run.
     """
     asked = list(queries)
     by_name = {variant.name: variant for variant in variants}
@@ -117,11 +127,14 @@ def compare(
     order = sorted(by_name, key=lambda name: name != reference)
     with Progress(label, len(asked) * len(order) * repeats, unit="queries") as progress:
         for run in range(repeats):
+            queries_now = asked if fresh is None else [fresh(query, run) for query in asked]
+            canonical: dict[str, list[Any]] = {}
             for name in order if run % 2 == 0 else reversed(order):
-                answers = _timed(by_name[name], asked, timings[name], cpu, progress)
-                canonical = [by_name[name].canonical(answer) for answer in answers]
-                expected = canonical if expected is None else expected
-                pairs = enumerate(zip(canonical, expected, strict=True))
+                answers = _timed(by_name[name], queries_now, timings[name], cpu, progress)
+                canonical[name] = [by_name[name].canonical(answer) for answer in answers]
+            expected = canonical[reference] if expected is None or fresh is not None else expected
+            for name, found in canonical.items():
+                pairs = enumerate(zip(found, expected, strict=True))
                 unequal.update({(name, i): None for i, (ours, theirs) in pairs if ours != theirs})
     for name, variant in by_name.items():
         if variant.examine is not None:
