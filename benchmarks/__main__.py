@@ -37,6 +37,7 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "near", "benchmarks.near", "the nearest few and all within a radius, from dense and empty places"
     ),
+    Benchmark("throughput", "benchmarks.throughput", "queries a second, eight clients on random polygons"),
 )
 
 
