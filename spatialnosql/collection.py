@@ -16,23 +16,17 @@ from pymongo.collection import Collection
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
 from spatialnosql.counting import can_settle, settled_count
-from spatialnosql.cursor import (
-    AsyncFound,
-    AsyncSpatialCursor,
-    Deadline,
-    Found,
-    SpatialCursor,
-    near_limit,
-    unchanged_reason,
-)
+from spatialnosql.cursor import AsyncSpatialCursor, SpatialCursor, planned, unchanged_reason
+from spatialnosql.deadline import Deadline
 from spatialnosql.errors import UsageError
-from spatialnosql.explain import Explanation, explain_steps
+from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
+from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows
-from spatialnosql.rewrite.settle_count import settle_count
+from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.steps import Steps, call, listed, run, run_async
 from spatialnosql.writes import bulk_steps, find_one_and_steps, replace_steps, to_insert, update_steps
 
@@ -126,14 +120,7 @@ class BaseCollection:
         info = yield from self._load_info()
         if not isinstance(filter, Mapping) or options.get("upsert"):
             return (yield from self._plan(filter, options))
-        return rewrite(
-            filter,
-            info,
-            qos=self._qos,
-            limit=near_limit(options),
-            skip=options.get("skip", 0),
-            unchanged=unchanged_reason(options),
-        )
+        return planned(self._collection, info, self._qos, {**options, "filter": filter})
 
     def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
         """Options with what the plan adds: the hint, and the time limit under the name that the method has for it."""
@@ -161,16 +148,18 @@ class BaseCollection:
         """Settled in the client where that is cheaper, else asked of the server with the filter rewritten."""
         info = yield from self._load_info()
         options = self._sent(Plan(filter), options, timed="maxTimeMS")
-        snapshot = self._collection.read_concern.level == "snapshot"
-        if isinstance(filter, Mapping) and can_settle(options):
-            settled = settle_count(filter, info, self._qos)
-            if settled is not None:
-                consistent = {"consistent": True} if snapshot else {}
-                count = settled_count(self._collection, settled, info, {**options, **consistent})
-                return (yield from count)
-        # One command sees one moment.
+        if not isinstance(filter, Mapping) or not can_settle(options):
+            # One command sees one moment.
+            options.pop("consistent", None)
+            return int((yield from self._filtered("count_documents", filter, (), options)))
+        plan = plan_count(filter, info, qos=self._qos)
+        if plan.settled is not None:
+            if self._collection.read_concern.level == "snapshot":
+                options["consistent"] = True
+            return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
-        return int((yield from self._filtered("count_documents", filter, (), options)))
+        sent = self._sent(plan, options)
+        return int((yield from call(self._collection.count_documents, plan.filter, **sent)))
 
     def _distinct(self, key: str, filter: Any, options: dict[str, Any]) -> Steps[list[Any]]:
         if filter is None:
@@ -245,6 +234,8 @@ class BaseCollection:
 
     def _explain(self, filter: Any, options: dict[str, Any]) -> Steps[Explanation]:
         info = yield from self._load_info()
+        if options.pop("count", False):
+            return (yield from explain_count_steps(self._collection, filter, info, self._qos))
         return (yield from explain_steps(self._collection, filter, info, self._qos, options))
 
 
@@ -379,7 +370,10 @@ class SpatialCollection(BaseCollection):
         return run(self._plan_find(filter, options))
 
     def explain(self, filter: Any, **options: Any) -> Explanation:
-        """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""
+        """Run a filter (or a pipeline) both ways and set side by side what the servers examined.
+
+        With ``count=True`` the filter is a count's, else a find's, with whose options it may come.
+        """
         return run(self._explain(filter, options))
 
 
@@ -483,5 +477,8 @@ class AsyncSpatialCollection(BaseCollection):
         return await run_async(self._plan_find(filter, options))
 
     async def explain(self, filter: Any, **options: Any) -> Explanation:
-        """Run a filter (or a pipeline) both ways and set side by side what the servers examined."""
+        """Run a filter (or a pipeline) both ways and set side by side what the servers examined.
+
+        With ``count=True`` the filter is a count's, else a find's, with whose options it may come.
+        """
         return await run_async(self._explain(filter, options))

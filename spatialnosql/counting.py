@@ -1,4 +1,4 @@
-"""Counts settled in the client: run a `CountPlan` against the server.
+"""Counts settled in the client: run a plan against the server.
 
 The two commands are sent side by side, and each sees its own moment: a document that moves from one kind of range to
 the other in between may be counted twice or not at all. Who minds asks for `consistent`: then both read at one cluster
@@ -11,17 +11,20 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from pymongo.errors import OperationFailure
 
-from spatialnosql.cursor import Deadline
-from spatialnosql.geohash import cells_to_strings
+from spatialnosql.deadline import Deadline
+from spatialnosql.geohash import cells_to_strings, strings_to_cells
 from spatialnosql.info import CollectionInfo
-from spatialnosql.keys import batch_to_cells
-from spatialnosql.rewrite.settle_count import CountPlan
+from spatialnosql.rewrite import Plan
 from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Call, Steps, call, together
 
 _OPTIONS = {"session", "comment", "maxTimeMS", "skip", "limit", "consistent"}
-_BATCH = 500_000  # keys a batch; the server sends at most 16 MB, so all but huge boundaries come in one
+_MOST_PUSHED = (
+    200_000  # keys in one document, which may have 16 MB: 25 bytes each, and predictions may be wrong
+)
+_TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 _ASKED_AT_ONCE = 1_000
 
 
@@ -31,9 +34,7 @@ def can_settle(options: Mapping[str, Any]) -> bool:
     return options.keys() <= _OPTIONS and all(type(number) is int and number > 0 for number in numbers)
 
 
-def settled_count(
-    collection: Any, plan: CountPlan, info: CollectionInfo, options: dict[str, Any]
-) -> Steps[int]:
+def settled_count(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
     """The number of documents: interior + boundary keys certainly in + what the server says of the undecided."""
     options = dict(options)
     skip, limit = options.pop("skip", 0), options.pop("limit", 0)
@@ -49,29 +50,49 @@ def settled_count(
     return min(total, int(limit)) if limit else total
 
 
-def _total(collection: Any, plan: CountPlan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
+def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
     options = dict(options)
     deadline = Deadline(options.pop("maxTimeMS", None))
-    session = options.get("session")
+    settled, hint = plan.settled, plan.hint
+    assert settled is not None
+    assert hint is not None
     calls = []
-    if plan.interior is not None:
-        calls.append(_count(collection, plan.interior, plan.hint, deadline, options))
-    if plan.boundary is not None:
-        calls.append(_keys(collection, plan.boundary, info.gh, plan.hint, deadline, options))
-    answers = yield from together(calls, in_turn=session is not None)
-    total = int(answers[0]) if plan.interior is not None else 0
-    if plan.boundary is not None:
-        cells = np.concatenate(
-            [np.zeros(0, dtype=np.uint64), *(batch_to_cells(b, info.gh) for b in answers[-1])]
-        )
-        status = settle_cells(plan.region, cells)
-        total += int(np.count_nonzero(status == IN))
-        undecided = np.unique(cells[status == UNSURE])
-        for start in range(0, len(undecided), _ASKED_AT_ONCE):
-            hashes = cells_to_strings(undecided[start : start + _ASKED_AT_ONCE]).tolist()
-            asked = {"$and": [{info.gh: {"$in": hashes}}, plan.tests]}
-            one = _count(collection, asked, plan.hint, deadline, options)
-            total += int((yield from call(one.function, *one.arguments, **one.options)))
+    if settled.counted is not None:
+        calls.append(_count(collection, settled.counted, hint, deadline, options))
+    pushed = settled.expected <= _MOST_PUSHED
+    if settled.scanned is not None:
+        keys = _pushed if pushed else _found
+        calls.append(keys(collection, settled.scanned, info.gh, hint, deadline, options))
+    try:
+        answers = yield from together(calls, in_turn=options.get("session") is not None)
+    except OperationFailure as error:
+        if not pushed or error.code not in _TOO_LARGE:
+            raise
+        calls[-1] = _found(collection, settled.scanned, info.gh, hint, deadline, options)
+        answers = yield from together(calls, in_turn=options.get("session") is not None)
+        pushed = False
+    total = int(answers[0]) if settled.counted is not None else 0
+    if settled.scanned is None:
+        return total
+    if pushed:
+        hashes = [gh for document in answers[-1] for gh in document["keys"]]
+    else:
+        hashes = [document[info.gh] for document in answers[-1]]
+    cells = strings_to_cells(hashes)
+    if not settled.others:
+        info.experience.learn(settled.cover, settled.expected, len(cells))
+    if settled.one_scan:
+        inside = settled.cover.interior.contains(cells)
+        total += int(np.count_nonzero(inside))
+        cells = cells[~inside]
+    status = settle_cells(settled.region, cells)
+    total += int(np.count_nonzero(status == IN))
+    undecided = np.unique(cells[status == UNSURE])
+    for start in range(0, len(undecided), _ASKED_AT_ONCE):
+        hashes = cells_to_strings(undecided[start : start + _ASKED_AT_ONCE]).tolist()
+        asked = {"$and": [{info.gh: {"$in": hashes}}, settled.tests]}
+        one = _count(collection, asked, hint, deadline, options)
+        total += int((yield from call(one.function, *one.arguments, **one.options)))
     return total
 
 
@@ -80,11 +101,19 @@ def _count(collection: Any, filter: Any, hint: str, deadline: Deadline, options:
     return Call(collection.count_documents, (filter,), {"hint": hint, **timed, **options})
 
 
-def _keys(
+def _pushed(
     collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any]
 ) -> Call:
-    """All keys of the boundary, in raw batches; covered by the index when there is no other condition."""
-    projection = {"_id": 0, gh: 1}
+    """The keys of some ranges in one document: as good as free for a server that reads the index anyway."""
+    timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
+    pipeline = [{"$match": filter}, {"$group": {"_id": None, "keys": {"$push": f"${gh}"}}}]
+    return Call(collection.aggregate, (pipeline,), {"hint": hint, **timed, **options}, listed=True)
+
+
+def _found(
+    collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any]
+) -> Call:
+    """The keys of some ranges, a document each, when they are too many for one."""
     timed = {} if deadline.remaining_ms() is None else {"max_time_ms": deadline.remaining_ms()}
-    given = {"projection": projection, "hint": hint, "batch_size": _BATCH, **timed, **options}
-    return Call(collection.find_raw_batches, (filter,), given, listed=True)
+    given = {"projection": {"_id": 0, gh: 1}, "hint": hint, **timed, **options}
+    return Call(collection.find, (filter,), given, listed=True)

@@ -25,10 +25,10 @@ from spatialnosql.errors import UsageError
 from spatialnosql.geohash import (
     BITS,
     Cells,
+    bounds_to_strings,
     cells_to_indices,
     indices_to_cells,
     merge_ranges,
-    range_to_strings,
 )
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import BOUNDARY, IN, OUT, Box, Region, Status
@@ -69,7 +69,7 @@ class Ranges:
 
     def to_strings(self) -> list[tuple[str, str]]:
         """The same as ranges of ``gh`` strings, for filters."""
-        return [range_to_strings(int(lo), int(hi)) for lo, hi in zip(self.lo, self.hi, strict=True)]
+        return list(zip(bounds_to_strings(self.lo), bounds_to_strings(self.hi), strict=True))
 
 
 @dataclass(frozen=True)

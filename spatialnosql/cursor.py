@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import copy
 import inspect
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pymongo.cursor import Cursor
 from pymongo.errors import InvalidOperation
 
-from spatialnosql.rewrite import Context, Plan, QoS, rewrite
+from spatialnosql.deadline import Deadline
+from spatialnosql.found import AsyncFound, Found
+from spatialnosql.info import CollectionInfo
+from spatialnosql.nearest import RingSource
+from spatialnosql.projection import widened
+from spatialnosql.reading import Reader, can_settle_documents
+from spatialnosql.rewrite import Context, Plan, QoS
 from spatialnosql.rewrite.bound_near import windows, within_window
+from spatialnosql.rewrite.planning import plan_find
+from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps, listed, run, run_async
 
 _FIND = inspect.signature(Cursor.__init__)
@@ -40,119 +47,6 @@ def unchanged_reason(options: Mapping[str, Any]) -> str | None:
 def near_limit(options: Mapping[str, Any]) -> int:
     """How many of the nearest a find wants; 0 if all, or if it sorts and so wants others than the nearest."""
     return 0 if options.get("sort") else abs(options.get("limit", 0))
-
-
-class Deadline:
-    """One time limit over several commands."""
-
-    def __init__(self, max_time_ms: int | None) -> None:
-        self._end = None if max_time_ms is None else time.monotonic() + max_time_ms / 1000
-
-    def remaining_ms(self) -> int | None:
-        """What is left, at least 1: the server itself says that time is up."""
-        return None if self._end is None else max(1, int((self._end - time.monotonic()) * 1000))
-
-
-class Found:
-    """Documents that were all read already, behind the methods of a cursor."""
-
-    def __init__(self, documents: list[Any]) -> None:
-        self._documents = deque(documents)
-        self.retrieved = len(documents)
-
-    cursor_id: int | None = 0
-    address: tuple[str, int] | None = None
-    session = None
-
-    @property
-    def alive(self) -> bool:
-        """Whether there is more."""
-        return bool(self._documents)
-
-    def __iter__(self) -> Found:
-        return self
-
-    def __next__(self) -> Any:
-        if not self._documents:
-            raise StopIteration
-        return self._documents.popleft()
-
-    def next(self) -> Any:
-        """The next document."""
-        return self.__next__()
-
-    def __enter__(self) -> Found:
-        return self
-
-    def __exit__(self, *exception: Any) -> None:
-        self.close()
-
-    def try_next(self) -> Any:
-        """The next document, or None."""
-        return self._documents.popleft() if self._documents else None
-
-    def batch_size(self, batch_size: int) -> Found:
-        """Checked as pymongo checks it; there are no more batches to come."""
-        if not isinstance(batch_size, int):
-            raise TypeError(f"batch_size must be an integer, not {type(batch_size)}")
-        if batch_size < 0:
-            raise ValueError("batch_size must be >= 0")
-        return self
-
-    def to_list(self, length: int | None = None) -> list[Any]:
-        """The rest, or so many of it."""
-        if isinstance(length, int) and length < 1:
-            raise ValueError("to_list() length must be greater than 0")
-        count = len(self._documents) if length is None else min(length, len(self._documents))
-        return [self._documents.popleft() for _ in range(count)]
-
-    def close(self) -> None:
-        """Drop the rest."""
-        self._documents.clear()
-
-
-class AsyncFound:
-    """The same behind the methods of an asynchronous cursor."""
-
-    def __init__(self, found: Found) -> None:
-        self._found = found
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._found, name)
-
-    def __aiter__(self) -> AsyncFound:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            return self._found.next()
-        except StopIteration:
-            raise StopAsyncIteration from None
-
-    next = __anext__
-
-    async def try_next(self) -> Any:
-        """The next document, or None."""
-        return self._found.try_next()
-
-    def batch_size(self, batch_size: int) -> AsyncFound:
-        """Checked as pymongo checks it; there are no more batches to come."""
-        self._found.batch_size(batch_size)
-        return self
-
-    async def __aenter__(self) -> AsyncFound:
-        return self
-
-    async def __aexit__(self, *exception: Any) -> None:
-        self._found.close()
-
-    async def to_list(self, length: int | None = None) -> list[Any]:
-        """The rest, or so many of it."""
-        return self._found.to_list(length)
-
-    async def close(self) -> None:
-        """Drop the rest."""
-        self._found.close()
 
 
 class BaseCursor:
@@ -268,25 +162,19 @@ class BaseCursor:
         """The cursor to read from: made by the plan, on the first read."""
         if self._actual is None:
             info = yield from self._load_info()
-            options = self._options
-            self._plan = plan = rewrite(
-                options["filter"] or {},
-                info,
-                qos=self._qos,
-                limit=near_limit(options),
-                skip=options.get("skip", 0),
-                unchanged=self._opaque or unchanged_reason(options) or _no_mapping(options["filter"]),
-            )
-            if plan.near is not None:
+            unchanged = self._opaque or _no_mapping(self._options["filter"])
+            self._plan = plan = planned(self._collection, info, self._qos, self._options, unchanged)
+            options = self._options_sent()
+            if plan.settled is not None or plan.rings is not None:
+                self._actual = in_client(self._collection, plan, info, options)
+            elif plan.near is not None:
                 self._actual = yield from self._open_window(plan, Context(info, self._qos))
             elif plan.rewritten:
                 hint = {"hint": plan.hint} if plan.hint else {}
-                self._actual = self._collection.find(
-                    **{**self._options_sent(), "filter": plan.filter, **hint}
-                )
+                self._actual = self._collection.find(**{**options, "filter": plan.filter, **hint})
             else:
                 self._actual = self._template
-                if self._options_sent() is not self._options:
+                if options is not self._options:
                     self._template.max_time_ms(self._qos.max_time_ms)
         return self._actual
 
@@ -324,6 +212,12 @@ class BaseCursor:
         twin._template = self._template.clone()
         twin._options = dict(self._options)
         twin._actual = None
+        return twin
+
+    def _in_one_command(self) -> Any:
+        """An unread cursor of the same query that the servers answer alone."""
+        twin = self._fresh()
+        twin._qos = replace(self._qos, form="server")
         return twin
 
     def clone(self) -> Any:
@@ -385,6 +279,47 @@ class BaseCursor:
         return (self._actual if self._actual is not None else self._template).address  # type: ignore[no-any-return]
 
 
+def planned(
+    collection: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any], unchanged: str | None = None
+) -> Plan:
+    """The plan of a find with these options."""
+    sort = options.get("sort")
+    # The server keeps only the first few of a sort that has a limit, and that is better done there.
+    fits = not (sort and options.get("limit")) and not _at_one_moment(collection, options)
+    near = near_limit(options)
+    return plan_find(
+        options["filter"] or {},
+        info,
+        qos=qos,
+        limit=near,
+        skip=options.get("skip", 0) if near else 0,
+        unchanged=unchanged or unchanged_reason(options),
+        is_sorted=bool(sort),
+        readable=fits and can_settle_documents(collection) and _needs(info, options) is not None,
+    )
+
+
+def _at_one_moment(collection: Any, options: Mapping[str, Any]) -> bool:
+    """Whether all must be read at one cluster time that only the server knows: outside a session, by read concern."""
+    return options.get("session") is None and collection.read_concern.level == "snapshot"
+
+
+def _needs(info: CollectionInfo, options: Mapping[str, Any], *, place: bool = True) -> Any:
+    return widened(options.get("projection"), ("_id", info.gh, *((info.location,) if place else ())))
+
+
+def in_client(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Found:
+    """The documents of a plan in which the client takes part."""
+    wanted = {
+        "skip": options.get("skip", 0),
+        "limit": abs(options.get("limit", 0)),
+        "batch_size": options.get("batch_size", 0),
+    }
+    reader = Reader(collection, info, options, _needs(info, options, place=plan.rings is not None))
+    source = RingSource(reader, plan.rings) if plan.rings is not None else SettledFind(reader, plan, options)
+    return Found((), source, **wanted)
+
+
 def _no_mapping(filter: Any) -> str | None:
     return None if filter is None or isinstance(filter, Mapping) else "the filter is no document"
 
@@ -396,7 +331,8 @@ class SpatialCursor(BaseCursor):
         return self
 
     def __next__(self) -> Any:
-        return run(self._open()).next()
+        actual = self._actual
+        return (run(self._open()) if actual is None else actual).next()
 
     next = __next__
 
@@ -437,11 +373,13 @@ class SpatialCursor(BaseCursor):
     def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
         actual = run(self._fresh()._open())
-        return self._template.explain() if isinstance(actual, Found) else actual.explain()
+        if isinstance(actual, Found):
+            return run(actual.explained()) or self._template.explain()
+        return actual.explain()
 
     def distinct(self, key: str) -> list[Any]:
         """As pymongo's."""
-        actual = run(self._fresh()._open())
+        actual = run(self._in_one_command()._open())
         return list((self._template if isinstance(actual, Found) else actual).distinct(key))
 
 
@@ -452,6 +390,8 @@ class AsyncSpatialCursor(BaseCursor):
         return self
 
     async def _opened(self) -> Any:
+        if isinstance(self._actual, AsyncFound):
+            return self._actual
         actual = await run_async(self._open())
         if isinstance(actual, Found):
             self._actual = actual = AsyncFound(actual)
@@ -487,10 +427,12 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = await self._fresh()._opened()
-        return await (self._template if isinstance(actual, AsyncFound) else actual).explain()
+        actual = await run_async(self._fresh()._open())
+        if isinstance(actual, Found):
+            return await run_async(actual.explained()) or await self._template.explain()
+        return await actual.explain()
 
     async def distinct(self, key: str) -> list[Any]:
         """As pymongo's."""
-        actual = await run_async(self._fresh()._open())
+        actual = await run_async(self._in_one_command()._open())
         return list(await (self._template if isinstance(actual, Found) else actual).distinct(key))

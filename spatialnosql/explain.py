@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spatialnosql.cursor import near_limit, unchanged_reason
+from spatialnosql.cursor import planned, unchanged_reason
 from spatialnosql.examined import Examined, examined
 from spatialnosql.info import CollectionInfo
-from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
+from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows, within_window
+from spatialnosql.rewrite.planning import plan_count
+from spatialnosql.rewrite.ring_near import first_ring
 from spatialnosql.steps import Steps, call
 
 # What a find command calls the options of pymongo's find.
@@ -41,7 +43,7 @@ class Explanation:
             "shards": "shards asked",
             "keys": "keys examined",
             "docs": "documents examined",
-            "returned": "documents returned",
+            "returned": "documents sent",
             "ms": "milliseconds",
         }
         rows += [
@@ -61,37 +63,70 @@ def explain_steps(
     collection: Any, query: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
 ) -> Steps[Explanation]:
     """Explain a filter (a mapping) or a pipeline (a list of stages). The server runs both ways."""
-    unchanged = unchanged_reason(options)
-    if isinstance(query, Mapping):
-        plan = rewrite(
-            query,
-            info,
-            qos=qos,
-            limit=near_limit(options),
-            skip=options.get("skip", 0),
-            unchanged=unchanged,
-        )
-        shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
-        if isinstance(shared.get("sort"), Sequence):
-            shared["sort"] = dict(shared["sort"])
-        before = {"find": collection.name, "filter": query, **shared}
-        sent = plan.filter
-        if plan.near is not None:
-            sent = within_window(query, windows(plan.near)[0], Context(info, qos))
-        after = {**before, "filter": sent}
-    else:
-        plan = rewrite_pipeline(query, info, qos=qos, unchanged=unchanged)
-        before = {"aggregate": collection.name, "pipeline": list(query), "cursor": {}}
-        stages = plan.pipeline
-        if plan.near is not None:
-            stages = pipeline_within_window(query, windows(plan.near)[0], Context(info, qos))
-        after = {**before, "pipeline": list(stages or [])}
-    if plan.hint:
-        after["hint"] = plan.hint
+    if not isinstance(query, Mapping):
+        return (yield from _explain_pipeline(collection, query, info, qos, options))
+    plan = planned(collection, info, qos, {**options, "filter": query})
+    shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
+    if isinstance(shared.get("sort"), Sequence):
+        shared["sort"] = dict(shared["sort"])
+    before = {"find": collection.name, "filter": query, **shared}
     original = yield from _examined(collection, before)
     if not plan.rewritten:
         return Explanation(plan, original, None)
+    after = {**before, "filter": plan.filter}
+    if plan.settled is not None or plan.rings is not None:
+        # The client counts after it has settled, so the servers know of no limit.
+        after = {key: value for key, value in after.items() if key not in ("limit", "skip")}
+    if plan.rings is not None:
+        after["filter"] = first_ring(plan.rings, info)
+    elif plan.near is not None:
+        after["filter"] = within_window(query, windows(plan.near)[0], Context(info, qos))
+    if plan.hint:
+        after["hint"] = plan.hint
     return Explanation(plan, original, (yield from _examined(collection, after)))
+
+
+def _explain_pipeline(
+    collection: Any, query: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
+) -> Steps[Explanation]:
+    plan = rewrite_pipeline(query, info, qos=qos, unchanged=unchanged_reason(options))
+    before = {"aggregate": collection.name, "pipeline": list(query), "cursor": {}}
+    original = yield from _examined(collection, before)
+    if not plan.rewritten:
+        return Explanation(plan, original, None)
+    stages = plan.pipeline
+    if plan.near is not None:
+        stages = pipeline_within_window(query, windows(plan.near)[0], Context(info, qos))
+    after = {**before, "pipeline": list(stages or [])}
+    if plan.hint:
+        after["hint"] = plan.hint
+    return Explanation(plan, original, (yield from _examined(collection, after)))
+
+
+def explain_count_steps(
+    collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS
+) -> Steps[Explanation]:
+    """Explain a count. The server runs both ways, but for what the client settles."""
+    plan = plan_count(filter, info, qos=qos)
+    original = yield from _examined(collection, _counting(collection, filter))
+    if not plan.rewritten:
+        return Explanation(plan, original, None)
+    hint = {"hint": plan.hint} if plan.hint else {}
+    if plan.settled is None:
+        assert plan.filter is not None
+        sent = yield from _examined(collection, {**_counting(collection, plan.filter), **hint})
+        return Explanation(plan, original, sent)
+    parts = []
+    for part in (plan.settled.counted, plan.settled.scanned):
+        if part is not None:
+            parts.append((yield from _examined(collection, {**_counting(collection, part), **hint})))
+    both = Examined.total(parts)
+    return Explanation(plan, original, replace(both, shards=max(part.shards for part in parts)))
+
+
+def _counting(collection: Any, filter: Mapping[str, Any]) -> dict[str, Any]:
+    count = {"$group": {"_id": 1, "n": {"$sum": 1}}}
+    return {"aggregate": collection.name, "pipeline": [{"$match": filter}, count], "cursor": {}}
 
 
 def _examined(collection: Any, command: dict[str, Any]) -> Steps[Examined]:

@@ -307,6 +307,15 @@ def bound_to_string(cell: int) -> str:
     return str(cells_to_strings([cell])[0]).rstrip("0")
 
 
+def bounds_to_strings(cells: ArrayLike) -> list[str]:
+    """The strings of many bounds, as `bound_to_string` makes them."""
+    bounds = np.asarray(cells, dtype=np.uint64)
+    end = np.uint64(1 << BITS)
+    strings = cells_to_strings(np.minimum(bounds, end - np.uint64(1))).tolist()
+    ends = (bounds >= end).tolist()
+    return [END_OF_STRINGS if last else text.rstrip("0") for text, last in zip(strings, ends, strict=True)]
+
+
 def range_to_strings(lo: int, hi: int) -> tuple[str, str]:
     """A half-open range of 60-bit cells as a half-open range of strings: ``lo <= gh < hi``."""
     return bound_to_string(lo), bound_to_string(hi)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from spatialnosql.costs import Costs
+from spatialnosql.experience import Experience
 from spatialnosql.expression import Form, geohash_expression
 from spatialnosql.histogram import Histogram
 
@@ -47,6 +50,17 @@ class CollectionInfo:
     shards: tuple[ShardRange, ...] = ()
     why_not: str | None = None
     adopted: bool = True  # whether there is metadata: if not, location and gh are only defaults
+    costs: Costs = field(default_factory=Costs)
+    experience: Experience = field(default_factory=Experience, compare=False, repr=False)
+    plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, compare=False, repr=False)
+    """Plans made with this, by query: see `spatialnosql.rewrite.remember`."""
+
+    def same_as(self, other: CollectionInfo) -> bool:
+        """Whether both say the same: plans made with one are as good as plans made with the other."""
+        mine, theirs = self.histogram, other.histogram
+        if (mine is None) != (theirs is None) or (mine and theirs and mine.key != theirs.key):
+            return False
+        return replace(self, histogram=None) == replace(other, histogram=None)
 
     @property
     def gh_index(self) -> str | None:

@@ -20,6 +20,7 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from pymongo.errors import OperationFailure
 
+from spatialnosql.costs import Costs
 from spatialnosql.geohash import END_OF_STRINGS
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import GH_FIELD, CollectionInfo, Index, ShardRange, true_gh
@@ -79,6 +80,7 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         tuple(_index(index) for index in indexes),
         shards,
         _why_not(found[0], stored, trust_gh),
+        costs=Costs.of_document(stored.get("costs", {})),
     )
 
 
@@ -169,6 +171,8 @@ class InfoCache:
         if found is not None and time.monotonic() - found[0] < self._expiry_s:
             return found[1]
         info = yield from load_info(collection, trust_gh=trust_gh)
+        if found is not None and found[1].same_as(info):
+            info = found[1]  # with the plans that were made, and what was learnt
         with self._lock:
             self._items[key] = (time.monotonic(), info)
         return info

@@ -1,4 +1,4 @@
-"""Counts settled in the client: keys from raw batches, and the same numbers as the server's."""
+"""Counts settled in the client: when, and the same numbers as the server's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import bson
 import numpy as np
 import pytest
 from differential import KINDS, Question, points_for
@@ -20,42 +19,17 @@ from pymongo.read_concern import ReadConcern
 from spatialnosql import counting
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.counting import can_settle
+from spatialnosql.deadline import Deadline
 from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index
-from spatialnosql.keys import batch_to_cells
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import QoS
-from spatialnosql.rewrite.settle_count import settle_count
+from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.settle import UNSURE, settle_cells
-from spatialnosql.steps import run
+from spatialnosql.steps import Call, Steps, run
 
 CIRCLE = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.01]}}}
-
-
-# -- keys -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("field", ["gh", "geohash"])
-def test_a_raw_batch_is_read_without_decoding(field: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(1)
-    cells = points_to_cells(rng.uniform(-180, 180, 500), rng.uniform(-90, 90, 500))
-    batch = b"".join(bson.encode({field: text}) for text in cells_to_strings(cells).tolist())
-
-    def forbidden(*_: object) -> None:
-        raise AssertionError("decoded")
-
-    monkeypatch.setattr(bson, "decode_all", forbidden)
-    assert (batch_to_cells(batch, field) == cells).all()
-
-
-def test_batches_that_look_otherwise_are_decoded() -> None:
-    texts = ["s00000000000", "ezs42", "u4pruydqqvj8"]
-    batch = b"".join(bson.encode({"gh": text}) for text in texts)
-    assert [int(c) for c in batch_to_cells(batch, "gh")] == [
-        int(c) for c in batch_to_cells(b"".join(bson.encode({"gh": t.ljust(12, "0")}) for t in texts), "gh")
-    ]
-    assert batch_to_cells(b"", "gh").size == 0
 
 
 # -- when -------------------------------------------------------------------------------------------------
@@ -70,12 +44,22 @@ def known(**changed: Any) -> CollectionInfo:
 
 
 def test_a_count_of_many_points_is_settled() -> None:
-    plan = settle_count(CIRCLE, known(), QoS())
-    assert plan is not None
-    assert plan.interior is not None
-    assert plan.boundary is not None
-    assert plan.plan.rules == ("settle_count",)
-    assert "settled in the client" in str(plan.plan)
+    plan = plan_count(CIRCLE, known())
+    assert plan.settled is not None
+    assert plan.settled.counted is not None
+    assert plan.settled.scanned is not None
+    assert not plan.settled.one_scan
+    assert plan.rules == ("settle_count",)
+    assert "settled in the client" in str(plan)
+
+
+def test_a_small_interior_is_not_worth_a_command_of_its_own() -> None:
+    few = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.0008]}}}
+    plan = plan_count(few, known(), qos=QoS(form="client"))
+    assert plan.settled is not None
+    assert plan.settled.one_scan
+    assert plan.settled.counted is None
+    assert plan.commands == 2  # and one for what is undecided
 
 
 @pytest.mark.parametrize(
@@ -102,7 +86,7 @@ def test_a_count_of_many_points_is_settled() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_is_not_settled(filter: dict[str, Any], info: CollectionInfo, qos: QoS, why: str) -> None:
-    assert settle_count(filter, info, qos) is None, why
+    assert plan_count(filter, info, qos=qos).settled is None, why
 
 
 @pytest.mark.parametrize(
@@ -120,6 +104,10 @@ def test_what_is_not_settled(filter: dict[str, Any], info: CollectionInfo, qos: 
 )
 def test_options_that_only_the_server_understands(options: dict[str, Any], can: bool) -> None:
     assert can_settle(options) is can
+
+
+def _made(call: Call) -> Steps[Any]:
+    return (yield call)
 
 
 # -- on the server ----------------------------------------------------------------------------------------
@@ -153,12 +141,12 @@ def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
     metadata_collection(database["any"]).delete_many({"_id": f"{database.name}.points"})
 
 
-def magnified(plain: Any) -> CollectionInfo:
-    """What is known of the collection, with every count a thousandfold, so that settling always seems worth it."""
+def magnified(plain: Any, times: int = 1000) -> CollectionInfo:
+    """What is known of the collection, with every count so many times, so that settling always seems worth it."""
     info = run(load_info(plain))
     assert info.why_not is None
     assert info.histogram is not None
-    more = Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts * 1000)
+    more = Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts * times)
     return replace(info, histogram=more)
 
 
@@ -170,11 +158,16 @@ def counted(collection: Any, asked: dict[str, Any]) -> tuple[int, int | None]:
         return 0, error.code
 
 
+@pytest.mark.parametrize(
+    ("magnify", "pushed"), [(1000, True), (1, True), (1000, False)], ids=["two commands", "one", "documents"]
+)
 def test_settled_counts_are_the_servers(
-    plain: Any, tally: Counter[str], monkeypatch: pytest.MonkeyPatch
+    plain: Any, magnify: int, pushed: bool, tally: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    info = magnified(plain)
-    spatial = SpatialCollection(plain, info=info)
+    info, qos = magnified(plain, magnify), QoS(form="client")
+    spatial = SpatialCollection(plain, info=info, qos=qos)
+    if not pushed:
+        monkeypatch.setattr(counting, "_MOST_PUSHED", -1)
     undecided = []
     monkeypatch.setattr(
         counting, "settle_cells", lambda *given: undecided.append(settle_cells(*given)) or undecided[-1]
@@ -187,7 +180,7 @@ def test_settled_counts_are_the_servers(
         expected, refusal = counted(plain, asked)
         actual = counted(spatial, asked)
         assert actual == (expected, refusal), asked
-        settled += settle_count(asked, info, QoS()) is not None
+        settled += plan_count(asked, info, qos=qos).settled is not None
         found += expected
     assert settled > 100
     assert found > 1000
@@ -196,10 +189,28 @@ def test_settled_counts_are_the_servers(
     tally["counts settled in the client"] += settled
 
 
+def test_more_keys_than_a_document_holds(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server refuses documents over 16 MB; statistics that were wrong by so much are not the caller's trouble."""
+    info = magnified(plain)
+    spatial = SpatialCollection(plain, info=info, qos=QoS(form="client"))
+    real = counting._pushed
+
+    def too_large(collection: Any, *given: Any) -> Any:
+        call = real(collection, *given)
+        many = {"$map": {"input": {"$range": [0, 2_000_000]}, "in": "a string"}}
+        return replace(call, arguments=([*call.arguments[0], {"$set": {"keys": many}}],))
+
+    monkeypatch.setattr(counting, "_pushed", too_large)
+    with pytest.raises(OperationFailure) as caught:
+        run(_made(too_large(plain, CIRCLE, "gh", "gh_1__id_1", Deadline(None), {})))
+    assert caught.value.code in counting._TOO_LARGE
+    assert spatial.count_documents(CIRCLE) == plain.count_documents(CIRCLE)
+
+
 def test_skip_limit_sessions_and_snapshots(plain: Any, client: MongoClient[dict[str, Any]]) -> None:
     info = magnified(plain)
     spatial = SpatialCollection(plain, info=info)
-    assert settle_count(CIRCLE, info, QoS()) is not None
+    assert plan_count(CIRCLE, info).settled is not None
     whole = plain.count_documents(CIRCLE)
     assert whole > 20
     for options in ({"skip": 5}, {"limit": 7}, {"skip": 3, "limit": 4}, {"skip": whole + 1}):

@@ -16,7 +16,7 @@ import pytest
 from pymongo import MongoClient
 
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import unchanged_reason
+from spatialnosql.cursor import near_limit, unchanged_reason
 from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
@@ -24,6 +24,7 @@ from spatialnosql.rewrite import PIPELINE_RULES, RULES, Plan, QoS, rewrite, rewr
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rewrite"
 RANGES = "<gh ranges>"
+CLIENT_RULES = ("settle_find", "ring_near")  # rules for finds in which the client takes part
 BOX = {"loc": {"$geoWithin": {"$box": [[2, 48], [3, 49]]}}}
 PAIRS = [
     pytest.param(path.stem, pair, id=f"{path.stem}: {pair['why']}")
@@ -62,10 +63,15 @@ def info_of(pair: dict[str, Any]) -> CollectionInfo:
     )
 
 
-def plan_of(pair: dict[str, Any]) -> Plan:
+def plan_of(rule: str, pair: dict[str, Any]) -> Plan:
     info, qos, options = info_of(pair), QoS(**pair.get("qos", {})), pair.get("options", {})
     if "pipeline" in pair:
         return rewrite_pipeline(pair["pipeline"], info, qos=qos, unchanged=unchanged_reason(options))
+    if rule not in CLIENT_RULES and "upsert" not in options:
+        limit = near_limit(options)
+        skip = options.get("skip", 0)
+        asked = pair.get("filter", BOX)
+        return rewrite(asked, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged_reason(options))
     with MongoClient[dict[str, Any]]("localhost:1", connect=False) as never_connected:
         spatial = SpatialCollection(never_connected["city"]["places"], qos=qos, info=info)
         return spatial.plan(pair.get("filter", BOX), **options)
@@ -87,7 +93,7 @@ def shown(value: Any) -> Any:
 @pytest.mark.parametrize(("rule", "pair"), PAIRS)
 def test_a_rule(rule: str, pair: dict[str, Any]) -> None:
     before = json.dumps(pair)
-    plan = plan_of(pair)
+    plan = plan_of(rule, pair)
     assert json.dumps(pair) == before, "the caller's query was changed"
     if "unchanged" in pair:
         assert not plan.rewritten
@@ -146,12 +152,14 @@ def test_a_plan_tells_its_decision_as_data_and_in_words() -> None:
     assert told["rules"] == ["replace_regions"]
     assert told["hint"] == "gh_1__id_1"
     assert told["predicted_shards"] == ["shard0"]
-    assert told["cost"]["rewritten_ms"] < told["cost"]["original_ms"]
+    assert told["form"] == "server"
+    assert told["estimates_ms"]["server"] < told["estimates_ms"]["original"]
     assert told["ranges"] >= told["interior_ranges"] > 0
     assert str(plan).startswith("rewritten: a region covered by")
+    assert "(estimated: original " in str(plan)
     kept = rewrite({"kind": "cafe"}, info_of({}))
     assert str(kept) == "sent as it is: no condition on the location"
-    assert kept.describe()["cost"] is None
+    assert (kept.describe()["form"], kept.describe()["estimates_ms"]) == ("original", None)
 
 
 @pytest.mark.parametrize(
@@ -159,6 +167,7 @@ def test_a_plan_tells_its_decision_as_data_and_in_words() -> None:
     [
         ({"prefer": "speed"}, "prefer is 'speed'; it must be 'latency' or 'throughput'"),
         ({"precision": 5}, "precision is 5; it must be 'cost' or 'selectivity'"),
+        ({"form": "fastest"}, "form is 'fastest'; it must be 'cheapest', 'server' or 'client'"),
         ({"max_ranges": 0}, "max_ranges is 0; it must be 1 or more"),
         ({"max_time_ms": -1}, "max_time_ms is -1; it must be 1 or more"),
     ],

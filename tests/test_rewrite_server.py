@@ -22,17 +22,19 @@ from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import near_limit, unchanged_reason
+from spatialnosql.cursor import planned, unchanged_reason
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import Plan, QoS, rewrite, rewrite_pipeline
+from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents, points_on_sphere
 
 SETUPS = {
     "geojson": Setup("loc", "geojson"),
     "legacy": Setup("place.point", "legacy"),
+    "any": Setup("loc", "any"),
     "several": Setup("place.point", "any", unhashed=True),
     "flat": Setup("loc", "legacy", unhashed=True, geo_index="2d"),
 }
@@ -43,6 +45,10 @@ WISHES: tuple[dict[str, Any], ...] = (
     {"max_ranges": 1},
     {"max_ranges": 3},
     {"precision": "selectivity"},
+    {"form": "server"},
+    {"form": "client"},
+    {"form": "client"},
+    {"form": "client", "max_ranges": 3},
 )
 SIZE = 2500
 
@@ -105,15 +111,16 @@ def answered(collection: Any, query: Query) -> tuple[list[dict[str, Any]], Opera
         return [], error
 
 
-def plan_of(query: Query, info: CollectionInfo, qos: QoS) -> Plan:
+def plan_of(query: Query, collection: Documents, info: CollectionInfo, qos: QoS) -> Plan:
     if query.pipeline is not None:
         return rewrite_pipeline(query.pipeline, info, qos=qos)
     assert query.filter is not None
-    options = {**query.options, "limit": 1} if query.method == "find_one" else query.options
-    cut = {}
+    if query.method == "count_documents":
+        return plan_count(query.filter, info, qos=qos)
     if query.method in ("find", "find_one"):
-        cut = {"limit": near_limit(options), "skip": options.get("skip", 0)}
-    return rewrite(query.filter, info, qos=qos, unchanged=unchanged_reason(options), **cut)
+        options = {**query.options, "limit": 1} if query.method == "find_one" else query.options
+        return planned(collection, info, qos, {**options, "filter": query.filter})
+    return rewrite(query.filter, info, qos=qos, unchanged=unchanged_reason(query.options))
 
 
 def compare(asked: Asked, query: Query, expected: list[dict[str, Any]], actual: list[dict[str, Any]]) -> None:
@@ -162,7 +169,15 @@ def test_rewritten_queries_answer_as_the_original(
         tried += try_query(
             one, np.random.default_rng([zlib.crc32(name.encode()), number]), f"{name} {number}"
         )
-    for what in ("queries", "rewritten", "with an answer", "rewritten and with an answer", "refused by both"):
+    for what in (
+        "queries",
+        "rewritten",
+        "with an answer",
+        "rewritten and with an answer",
+        "settled in the client",
+        "by rings",
+        "refused by both",
+    ):
         tally[f"{what} (rewritten against original)"] += tried[what]
     # A test of nothing is worse than none.
     assert tried["rewritten"] >= 0.35 * count
@@ -176,7 +191,7 @@ def try_query(one: Asked, rng: np.random.Generator, example: str) -> Counter[str
     qos = QoS(**WISHES[int(rng.integers(len(WISHES)))])
     expected, refusal = answered(one.plain, query)
     actual, own = answered(SpatialCollection(one.plain, info=info, qos=qos), query)
-    plan = plan_of(query, info, qos)
+    plan = plan_of(query, one.plain, info, qos)
     shown = (
         f"example {example}: {query}\n{qos}, statistics of {info.histogram and info.histogram.total}\n{plan}"
     )
@@ -196,5 +211,7 @@ def try_query(one: Asked, rng: np.random.Generator, example: str) -> Counter[str
             "rewritten": int(plan.rewritten),
             "with an answer": int(answer),
             "rewritten and with an answer": int(plan.rewritten and answer),
+            "settled in the client": int(plan.settled is not None and answer),
+            "by rings": int(plan.rings is not None and answer),
         }
     )

@@ -13,9 +13,9 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.bound_geo_near import bound_geo_near
 from spatialnosql.rewrite.bound_near import beside, bound_near
-from spatialnosql.rewrite.cost import predicted_shards
+from spatialnosql.rewrite.cost import SERVER, predicted_shards
 from spatialnosql.rewrite.fragments import all_of
-from spatialnosql.rewrite.plan import Context, Cost, NearWindow, Notes, Plan, QoS
+from spatialnosql.rewrite.plan import Context, NearWindow, Notes, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.replace_regions import replace_regions
 from spatialnosql.rewrite.rewrite_branches import rewrite_branches
@@ -24,7 +24,6 @@ __all__ = [
     "PIPELINE_RULES",
     "RULES",
     "Context",
-    "Cost",
     "NearWindow",
     "Plan",
     "QoS",
@@ -147,9 +146,10 @@ def _why_not(context: Context) -> str | None:
 
 def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
     shards = {shard for covering in notes.covers for shard in predicted_shards(covering, context.info)}
-    cost = None
-    if notes.costs:
-        cost = Cost(sum(c.original_ms for c in notes.costs), sum(c.rewritten_ms for c in notes.costs))
+    estimates = None
+    if notes.estimates:
+        forms = notes.estimates[0].keys()
+        estimates = {form: sum(part[form] for part in notes.estimates) for form in forms}
     return Plan(
         original,
         rewritten=True,
@@ -158,7 +158,8 @@ def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
         commands=1 if notes.near is None else 5,
         ranges=sum(len(c.interior) + len(c.boundary) for c in notes.covers),
         interior_ranges=sum(len(c.interior) for c in notes.covers),
-        cost=cost,
+        form=SERVER,
+        estimates_ms=estimates,
         shards=tuple(sorted(shards)),
         near=notes.near,
         **fields,

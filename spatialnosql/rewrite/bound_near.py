@@ -132,7 +132,7 @@ def windows(window: NearWindow) -> list[float]:
 
 def within_window(filter: Filter, radius_m: float, context: Context) -> Filter:
     """A filter with a near that has no greatest distance, given one, and the ranges of that circle beside it."""
-    bounded = _with_distance(filter, radius_m, context.info.location)
+    bounded = with_distance(filter, radius_m, context.info.location)
     conjunction = read(bounded, context.info)
     assert conjunction.near is not None
     assert conjunction.near.region is not None
@@ -145,11 +145,12 @@ def beside(filter: Filter, added: list[dict[str, Any]]) -> Filter:
     return {**filter, "$and": [*filter["$and"], *added] if "$and" in filter else added}
 
 
-def _with_distance(filter: Filter, radius_m: float, location: str) -> Filter:
+def with_distance(filter: Filter, radius_m: float, location: str) -> Filter:
+    """A filter whose near has no greatest distance, given one."""
     bounded: dict[str, Any] = {}
     for key, value in filter.items():
         if key == "$and":
-            bounded[key] = [_with_distance(part, radius_m, location) for part in value]
+            bounded[key] = [with_distance(part, radius_m, location) for part in value]
         elif key == location and isinstance(value, Mapping) and "$nearSphere" in value:
             bounded[key] = _bounded(value, "$nearSphere", radius_m)
         elif key == location and isinstance(value, Mapping) and "$near" in value:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from spatialnosql.cover import Cover, Ranges, cover
-from spatialnosql.geohash import BITS, Cells, bound_to_string, cells_to_ranges, indices_to_cells, merge_ranges
+from spatialnosql.cover import DEFAULT_RANGE_COST, Cover, Ranges, cover
+from spatialnosql.geohash import Cells, cells_to_ranges, indices_to_cells, merge_ranges
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Box, Region
 from spatialnosql.rewrite.plan import Context
@@ -16,15 +16,19 @@ SELECTIVITY_BITS = (25, 30, 35)  # the precisions of the paper
 _MAX_PAPER_CELLS = 1 << 16
 
 
-def cover_of(region: Region, context: Context) -> Cover:
-    """The cover of a region as the caller wants it."""
+def cover_of(region: Region, context: Context, range_cost: float = DEFAULT_RANGE_COST) -> Cover:
+    """The cover of a region as the caller wants it; `range_cost` is what a range costs, in points."""
     if context.qos.precision == "selectivity":
         paper = _rectangle_cover(region, context)
         if paper is not None:
             return paper
     histogram = context.info.histogram
     return cover(
-        region, max_cells=context.qos.max_cells, max_ranges=context.qos.max_ranges, weights=histogram
+        region,
+        max_cells=context.qos.max_cells,
+        max_ranges=context.qos.max_ranges,
+        weights=histogram,
+        range_cost=range_cost,
     )
 
 
@@ -68,12 +72,8 @@ def _cells_over(box: Box, bits: int) -> Cells | None:
 
 def conditions(ranges: Ranges, gh: str) -> list[dict[str, Any]]:
     """One condition a range."""
-    return [{gh: _between(int(lo), int(hi))} for lo, hi in zip(ranges.lo, ranges.hi, strict=True)]
-
-
-def _between(lo: int, hi: int) -> dict[str, str]:
     # Strings only: `$gte: ""` keeps out the nulls of documents without a place, which sort before.
-    return {"$gte": bound_to_string(lo), "$lt": bound_to_string(min(hi, 1 << BITS))}
+    return [{gh: {"$gte": lo, "$lt": hi}} for lo, hi in ranges.to_strings()]
 
 
 def any_of(parts: list[dict[str, Any]], gh: str) -> dict[str, Any]:

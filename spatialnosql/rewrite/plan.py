@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from spatialnosql.cover import Cover
 from spatialnosql.errors import UsageError
 from spatialnosql.info import CollectionInfo
+from spatialnosql.region import Region
 
 Filter: TypeAlias = Mapping[str, Any]
 Pipeline: TypeAlias = Sequence[Mapping[str, Any]]
@@ -21,13 +22,16 @@ class QoS:
     `prefer` "latency" spends more ranges to examine less, "throughput" fewer, which costs the servers less planning.
     `max_ranges` caps the ranges of a cover. `max_time_ms` bounds all commands of a plan together. `precision` is "cost"
     (cells of any precision, by what they cost) or "selectivity" (the paper's: cells of one precision over the shape's
-    bounding rectangle, the precision with the most distinct keys a row).
+    bounding rectangle, the precision with the most distinct keys a row). `form` is "cheapest", or the one to take
+    wherever it is possible, whatever it costs: "server" lets the servers test the boundary of a shape, "client" settles
+    it here.
     """
 
     prefer: Literal["latency", "throughput"] = "latency"
     max_ranges: int | None = None
     max_time_ms: int | None = None
     precision: Literal["cost", "selectivity"] = "cost"
+    form: Literal["cheapest", "server", "client"] = "cheapest"
     rewrite: bool = True
 
     def __post_init__(self) -> None:
@@ -35,6 +39,8 @@ class QoS:
             raise UsageError(f"prefer is {self.prefer!r}; it must be 'latency' or 'throughput'")
         if self.precision not in ("cost", "selectivity"):
             raise UsageError(f"precision is {self.precision!r}; it must be 'cost' or 'selectivity'")
+        if self.form not in ("cheapest", "server", "client"):
+            raise UsageError(f"form is {self.form!r}; it must be 'cheapest', 'server' or 'client'")
         for name in ("max_ranges", "max_time_ms"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -43,15 +49,21 @@ class QoS:
     @property
     def max_cells(self) -> int:
         """The budget of a cover."""
-        return 256 if self.prefer == "latency" else 64
+        return 512 if self.prefer == "latency" else 64
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Estimated milliseconds on the servers, as far as statistics tell."""
+class Settled:
+    """A shape whose boundary is settled in the client: where it is, and what else documents must meet."""
 
-    original_ms: float
-    rewritten_ms: float
+    region: Region
+    cover: Cover
+    others: tuple[dict[str, Any], ...]  # conditions beside those on the location
+    tests: Filter  # all conditions as they came: what the server is asked about the undecided
+    expected: float = 0.0  # documents or keys that will come to the client, as predicted
+    counted: Filter | None = None  # of a count: what is counted by the servers
+    scanned: Filter | None = None  # of a count: whose keys are settled in the client
+    one_scan: bool = False  # of a count: all keys come, those of interior ranges too
 
 
 @dataclass(frozen=True)
@@ -64,6 +76,25 @@ class NearWindow:
     min_distance_m: float
     needed: int
     first_radius_m: float
+
+
+@dataclass(frozen=True)
+class Rings:
+    """Documents by their distance from a place: the client asks ring after ring, each wider than the last."""
+
+    lng: float
+    lat: float
+    min_m: float
+    max_m: float  # infinite: to the other side of the Earth
+    needed: int  # the nearest so many; 0 = all
+    first_m: float  # where the first ring ends
+    expected: float  # points in the first ring, as predicted
+    regions: tuple[Region, ...]  # what else the location must meet
+    others: tuple[dict[str, Any], ...]
+    region_tests: Filter  # what the server is asked about documents at the border of a region,
+    end_tests: Filter  # and about those at the least or the greatest distance
+    hint: str | None
+    thinned_by: bytes = b""  # by which conditions, for what is learnt of them
 
 
 @dataclass(frozen=True)
@@ -84,9 +115,14 @@ class Plan:
     commands: int = 1
     ranges: int = 0
     interior_ranges: int = 0
-    cost: Cost | None = None
+    form: str = "original"
+    estimates_ms: Mapping[str, float] | None = (
+        None  # what each form was thought to cost; None without statistics
+    )
     shards: tuple[str, ...] = ()  # predicted; empty when unknown
     near: NearWindow | None = None
+    settled: Settled | None = None
+    rings: Rings | None = None
 
     def describe(self) -> dict[str, Any]:
         """The decision as data."""
@@ -99,17 +135,19 @@ class Plan:
             "ranges": self.ranges,
             "interior_ranges": self.interior_ranges,
             "predicted_shards": list(self.shards),
-            "cost": None
-            if self.cost is None
-            else {
-                "original_ms": round(self.cost.original_ms, 2),
-                "rewritten_ms": round(self.cost.rewritten_ms, 2),
-            },
+            "form": self.form,
+            "estimates_ms": None
+            if self.estimates_ms is None
+            else {form: round(ms, 2) for form, ms in self.estimates_ms.items()},
         }
 
     def __str__(self) -> str:
         verdict = "rewritten" if self.rewritten else "sent as it is"
-        return f"{verdict}: {'; '.join(self.reasons) or 'nothing to rewrite'}"
+        costs = ""
+        if self.estimates_ms:
+            listed = ", ".join(f"{form} {ms:.1f} ms" for form, ms in self.estimates_ms.items())
+            costs = f" (estimated: {listed})"
+        return f"{verdict}: {'; '.join(self.reasons) or 'nothing to rewrite'}{costs}"
 
 
 @dataclass
@@ -119,7 +157,7 @@ class Notes:
     rules: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     covers: list[Cover] = field(default_factory=list)
-    costs: list[Cost] = field(default_factory=list)
+    estimates: list[Mapping[str, float]] = field(default_factory=list)
     near: NearWindow | None = None
 
     def applied(self, rule: str, reason: str) -> None:

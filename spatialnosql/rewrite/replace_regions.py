@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spatialnosql.region import IntersectionRegion
-from spatialnosql.rewrite.cost import estimate
+from spatialnosql.rewrite.cost import ORIGINAL, SERVER, estimate
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
+from spatialnosql.rewrite.settled import region_of
 
 
 def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
@@ -28,13 +28,14 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
         # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
         notes.declined("the documents are named by their _id")
         return conjunction
-    regions = tuple(predicate.region for predicate in predicates)
-    region = regions[0] if len(regions) == 1 else IntersectionRegion(regions)
+    region = region_of(conjunction)
     covering = cover_of(region, context)
-    cost = estimate(covering, context.info)
-    if cost is not None and cost.rewritten_ms >= cost.original_ms and context.qos.precision == "cost":
+    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip)
+    by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
+    if by_cost and estimates is not None and estimates[SERVER] >= estimates[ORIGINAL]:
         notes.declined(
-            f"the cover would cost more than it saves ({cost.rewritten_ms:.1f} ms against {cost.original_ms:.1f} ms)"
+            "the cover would cost more than it saves "
+            f"({estimates[SERVER]:.1f} ms against {estimates[ORIGINAL]:.1f} ms)"
         )
         return conjunction
     gh = context.info.gh
@@ -46,15 +47,15 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     if context.info.unhashed:
         # Documents without gh may be anywhere.
         parts.append(all_of([{gh: None}, *tests]))
-    what = "a region" if len(regions) == 1 else f"{len(regions)} regions"
+    what = "a region" if len(predicates) == 1 else f"{len(predicates)} regions"
     notes.applied(
         "replace_regions",
         f"{what} covered by {len(covering.interior)} interior and {len(covering.boundary)} boundary ranges"
-        + ("" if cost is not None else ", without statistics"),
+        + ("" if estimates is not None else ", without statistics"),
     )
     notes.covers.append(covering)
-    if cost is not None:
-        notes.costs.append(cost)
+    if estimates is not None:
+        notes.estimates.append(estimates)
     return Conjunction([], None, [any_of(parts, gh), *conjunction.others])
 
 

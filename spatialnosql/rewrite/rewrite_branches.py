@@ -52,5 +52,5 @@ def rewrite_branches(
             "rewrite_branches", f"every one of {len(branches)} branches of $or: {'; '.join(draft.reasons)}"
         )
         notes.covers += draft.covers
-        notes.costs += draft.costs
+        notes.estimates += draft.estimates
     return Conjunction(conjunction.predicates, conjunction.near, others)

@@ -4,115 +4,58 @@ Before: ``count({loc: {$geoWithin: SHAPE}})``
 After: ``count({gh: INTERIOR RANGES})``, the keys of ``{gh: BOUNDARY RANGES}``, and, for the few keys too near a border
 to say, ``count({gh: {$in: [...]}, loc: {$geoWithin: SHAPE}})``
 
-Sound because ``gh`` is true and `settle` is certain: the server itself decides whatever is not. Without other
-conditions the index alone is read; no document is fetched and no polygon tested but for the undecided.
+Without other conditions the index alone is read; no document is fetched and no polygon tested but for the undecided.
+Where the interior holds few points all keys come in one scan: a second command would cost more than they do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 
 from spatialnosql.cover import Cover
-from spatialnosql.errors import SpatialNoSQLError
-from spatialnosql.info import CollectionInfo
-from spatialnosql.region import IntersectionRegion, Region
-from spatialnosql.rewrite.cost import FETCH_MS, KEY_MS, RANGE_MS, SHARD_MS, SPILL, TEST_MS, predicted_shards
-from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
-from spatialnosql.rewrite.plan import Context, Cost, Plan, QoS
-from spatialnosql.rewrite.predicates import read
+from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, Load, predicted_shards
+from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
+from spatialnosql.rewrite.predicates import Conjunction
+from spatialnosql.rewrite.settled import region_of, within
 
-SETTLE_MS = 0.0006  # to send, decode and settle one key
-COMMAND_MS = 1.0  # a command costs this much before it does anything
 MOST_KEYS = 2_000_000  # more boundary keys than this are not brought to the client
 
 
-@dataclass(frozen=True)
-class CountPlan:
-    """What a count is made of: two filters to send, the region to settle by, the condition for what is undecided."""
-
-    plan: Plan
-    region: Region
-    interior: dict[str, Any] | None  # None: there is no interior
-    boundary: dict[str, Any] | None
-    tests: dict[str, Any]  # the original conditions on the location, and all others
-    hint: str
-
-
-def settle_count(filter: Mapping[str, Any], info: CollectionInfo, qos: QoS) -> CountPlan | None:
-    """The plan to settle a count in the client; None where another form is cheaper or this one does not apply."""
-    if info.why_not is not None or not qos.rewrite or qos.precision != "cost" or info.unhashed:
+def settle_count(
+    filter: Filter, conjunction: Conjunction, covering: Cover, context: Context, estimates: dict[str, float]
+) -> Plan | None:
+    """The plan; None if there is nothing to send, or too much to bring here."""
+    info = context.info
+    assert info.histogram is not None
+    load = Load.of(covering, info, info.histogram)
+    if not len(covering.outer) or load.boundary > MOST_KEYS:
         return None
-    if info.gh_index is None or info.histogram is None:
-        return None
-    context = Context(info, qos)
-    try:
-        conjunction = read(filter, info)
-        if not conjunction.predicates or conjunction.near is not None:
-            return None
-        regions = tuple(predicate.region for predicate in conjunction.predicates)
-        region = regions[0] if len(regions) == 1 else IntersectionRegion(regions)
-        covering = cover_of(region, context)
-    except SpatialNoSQLError:
-        return None
-    others = conjunction.others
-    if any(key in _DECISIVE or key.startswith("$") for other in others for key in other):
-        return None
-    leading = {index.keys[0][0] for index in info.indexes} - {info.gh, info.location}
-    if leading & {key for other in others for key in other}:
-        return None
-    cost, keys = _cost(covering, info, fetched=bool(others))
-    if cost.rewritten_ms >= cost.original_ms or keys > MOST_KEYS:
-        return None
-    interior, boundary = conditions(covering.interior, info.gh), conditions(covering.boundary, info.gh)
-    if not interior and not boundary:
-        return None  # nothing to send, and so nobody to refuse what may be wrong in the other conditions
-    plan = Plan(
+    one_scan = estimates[ONE_SCAN] < estimates[CLIENT] and load.outer <= MOST_KEYS
+    settled = Settled(region_of(conjunction), covering, tuple(conjunction.others), filter)
+    how = (
+        f"all of about {load.outer:.0f} keys of {len(covering.outer)} ranges settled in the client"
+        if one_scan
+        else f"counted from {len(covering.interior)} interior ranges; about {load.boundary:.0f} keys of "
+        f"{len(covering.boundary)} boundary ranges settled in the client"
+    )
+    return Plan(
         filter,
         filter=filter,
         hint=info.gh_index,
         rewritten=True,
         rules=("settle_count",),
-        reasons=(
-            f"counted from {len(interior)} interior ranges; about {keys:.0f} keys of {len(boundary)} boundary ranges "
-            "settled in the client",
-        ),
-        commands=bool(interior) + bool(boundary) + 1,
-        ranges=len(interior) + len(boundary),
-        interior_ranges=len(interior),
-        cost=cost,
+        reasons=(how,),
+        commands=1 + (1 if one_scan else bool(len(covering.interior)) + bool(len(covering.boundary))),
+        ranges=len(covering.outer) if one_scan else len(covering.interior) + len(covering.boundary),
+        interior_ranges=len(covering.interior),
+        form=CLIENT,
+        estimates_ms=estimates,
         shards=predicted_shards(covering, info),
+        settled=replace(
+            settled,
+            expected=load.outer if one_scan else load.boundary,
+            counted=None if one_scan else within(covering.interior, settled, info.gh),
+            scanned=within(covering.outer if one_scan else covering.boundary, settled, info.gh),
+            one_scan=one_scan,
+        ),
     )
-    return CountPlan(
-        plan,
-        region,
-        all_of([any_of(interior, info.gh), *others]) if interior else None,
-        all_of([any_of(boundary, info.gh), *others]) if boundary else None,
-        all_of([*(predicate.condition for predicate in conjunction.predicates), *others]),
-        info.gh_index,
-    )
-
-
-_DECISIVE = ("_id",)  # conditions that find their documents better than any place does
-
-
-def _cost(covering: Cover, info: CollectionInfo, *, fetched: bool) -> tuple[Cost, float]:
-    """What the original and the settled count cost, and the keys that would come to the client."""
-    histogram = info.histogram
-    assert histogram is not None
-    interior = float(histogram.points_in(covering.interior.lo, covering.interior.hi).sum())
-    boundary = float(histogram.points_in(covering.boundary.lo, covering.boundary.hi).sum())
-    shards = len({part.shard for part in info.shards}) or 1
-    asked = len(predicted_shards(covering, info)) or 1
-    original = shards * SHARD_MS + (interior + boundary / 2) * SPILL * (KEY_MS + FETCH_MS + TEST_MS)
-    commands = bool(len(covering.interior)) + bool(len(covering.boundary))
-    ranges = len(covering.interior) + len(covering.boundary)
-    key = KEY_MS + (FETCH_MS if fetched else 0.0)
-    settled = (
-        (commands - 1) * COMMAND_MS
-        + asked * (SHARD_MS + ranges * RANGE_MS)
-        + interior * key
-        + boundary * (key + SETTLE_MS)
-    )
-    return Cost(original, settled), boundary

@@ -1,0 +1,178 @@
+"""Near by rings: documents around a place, nearest first, read by ranges of ``gh`` and measured in the client."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import compress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spatialnosql.cover import Cover
+from spatialnosql.density import HALF_EARTH_M, radius_m
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.geometry import geojson_point, legacy_point
+from spatialnosql.reading import Reader
+from spatialnosql.rewrite.plan import Rings
+from spatialnosql.rewrite.ring_near import RING_POINTS, enough, ring_cover, ring_filter
+from spatialnosql.settle import OUT, UNSURE, settle_points
+from spatialnosql.sphere import ERROR_M, Floats, distances_m
+from spatialnosql.steps import Steps, call
+
+_WIDER = 2.0  # a ring reaches at least so many times as far as the last
+
+
+class RingSource:
+    """The documents of rings, nearest first, one ring a batch; a `Source` of `Found`."""
+
+    cursor_id: int | None = 0
+    address: tuple[str, int] | None = None
+
+    def __init__(self, reader: Reader, rings: Rings) -> None:
+        self._reader, self._rings = reader, rings
+        self._inner = rings.min_m
+        self._outer = rings.first_m
+        self._found = 0  # documents so far
+        self._read = 0  # documents in the ranges asked so far
+        self._predicted = 0.0  # points in them, by the histogram
+        self._done = False
+
+    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:  # noqa: ARG002 - a ring at a time
+        """The documents of the next ring."""
+        if self._done:
+            return None
+        rings = self._rings
+        covering, surely = ring_cover(rings, self._inner, self._outer, self._reader.info)
+        last = surely >= min(rings.max_m, HALF_EARTH_M)
+        documents = yield from self._documents(covering)
+        distances = measured(documents, rings, self._reader.info.location)
+        keep = yield from self._kept(documents, distances, surely, last)
+        documents, distances = list(compress(documents, keep.tolist())), distances[keep]
+        self._found += len(documents)
+        self._done = last or 0 < rings.needed <= self._found
+        if self._done:
+            self._learn()
+        else:
+            self._widen(surely)
+        order = np.argsort(distances, kind="stable").tolist()
+        return self._reader.widened.strip([documents[at] for at in order])
+
+    def explained(self) -> Steps[Any]:
+        """What the server says of the next ring."""
+        covering, _ = ring_cover(self._rings, self._inner, self._outer, self._reader.info)
+        return (yield from call(self._cursor(covering).explain))
+
+    def _cursor(self, covering: Cover) -> Any:
+        sent = ring_filter(covering, self._rings, self._reader.info.gh)
+        # One batch as a rule: the server sends no more than 16 MB at once.
+        return self._reader.find(sent, self._rings.hint, batch_size=10 * RING_POINTS)
+
+    def _documents(self, covering: Cover) -> Steps[list[Any]]:
+        documents: list[Any] = yield from call(self._cursor(covering).to_list)
+        histogram = self._reader.info.histogram
+        assert histogram is not None
+        self._predicted += float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum())
+        self._read += len(documents)
+        return documents
+
+    def _kept(
+        self, documents: list[Any], distances: Floats, surely: float, last: bool
+    ) -> Steps[NDArray[np.bool_]]:
+        """Which documents of a ring's ranges belong to it; the server is asked of those at a border."""
+        rings = self._rings
+        # Between rings the same number decides on both sides; at the ends of all the server's own does.
+        at_end = np.abs(distances - rings.min_m) <= ERROR_M if rings.min_m else np.zeros(len(distances), bool)
+        if math.isfinite(rings.max_m):
+            at_end |= np.abs(distances - rings.max_m) <= ERROR_M
+        keep = (distances >= self._inner) & (distances <= rings.max_m) | at_end
+        if not last:
+            keep &= distances < surely
+        if rings.regions and len(documents):
+            lng, lat = places(documents, self._reader.info.location)
+            for region in rings.regions:
+                status = settle_points(region, lng, lat)
+                keep &= status != OUT
+                yield from self._ask(documents, keep, status == UNSURE, rings.region_tests, rings.hint)
+        yield from self._ask(documents, keep, at_end, rings.end_tests, None)
+        return keep
+
+    def _ask(
+        self,
+        documents: list[Any],
+        keep: NDArray[np.bool_],
+        unsure: NDArray[np.bool_],
+        tests: Mapping[str, Any],
+        hint: str | None,
+    ) -> Steps[None]:
+        """Let the server decide of the documents still in question."""
+        asked = np.flatnonzero(keep & unsure)
+        if asked.size:
+            part = [documents[at] for at in asked.tolist()]
+            keep[asked] = yield from self._reader.confirmed(part, tests, hint)
+
+    def _widen(self, surely: float) -> None:
+        """The next ring: as wide as the rest should need, by the histogram and by what was found so far."""
+        rings, info = self._rings, self._reader.info
+        histogram = info.histogram
+        assert histogram is not None
+        self._inner = surely
+        short = enough(rings.needed - self._found) / self._share if rings.needed else math.inf
+        points = min(short, RING_POINTS)
+        reach = radius_m(rings.lng, rings.lat, points, histogram, beyond_m=surely)
+        wider = surely * _WIDER if rings.needed else surely * 1.01
+        self._outer = min(max(reach, wider, surely + 1.0), rings.max_m, HALF_EARTH_M)
+
+    @property
+    def _share(self) -> float:
+        """The share of the points in the ranges that were documents to consider: other conditions thin them out."""
+        return min((self._read + 0.5) / (self._predicted + 1.0), 1.0)
+
+    def _learn(self) -> None:
+        if self._rings.thinned_by:
+            self._reader.info.experience.learn_thinning(self._rings.thinned_by, self._share)
+
+    def close(self) -> Steps[None]:
+        """Nothing is open between rings."""
+        self._done = True
+        return
+        yield
+
+
+def measured(documents: list[Any], rings: Rings, location: str) -> Floats:
+    """The distance of each document from the place."""
+    if not documents:
+        return np.zeros(0)
+    return distances_m(rings.lng, rings.lat, *places(documents, location))
+
+
+def places(documents: list[Any], location: str) -> tuple[Floats, Floats]:
+    """Longitudes and latitudes of documents, whatever form their points have."""
+    path = location.split(".")
+    try:
+        if len(path) == 1:
+            pairs = np.array([document[location]["coordinates"] for document in documents], dtype=np.float64)
+        else:
+            pairs = np.array([_at(document, path)["coordinates"] for document in documents], dtype=np.float64)
+        if pairs.shape == (len(documents), 2):
+            return pairs[:, 0], pairs[:, 1]
+    except (TypeError, KeyError, ValueError, IndexError):
+        pass  # not all of them are plain GeoJSON points
+    points = [_point(_at(document, path)) for document in documents]
+    return np.array([lng for lng, _ in points]), np.array([lat for _, lat in points])
+
+
+def _at(document: Any, path: list[str]) -> Any:
+    for name in path:
+        document = document[name]
+    return document
+
+
+def _point(value: Any) -> tuple[float, float]:
+    if isinstance(value, Mapping) and "coordinates" in value:
+        try:
+            return geojson_point(value)
+        except SpatialNoSQLError:
+            pass  # a legacy pair may call its numbers as it likes
+    return legacy_point(value)

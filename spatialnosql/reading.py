@@ -1,0 +1,78 @@
+"""Documents read in several commands that count as one find, and what the server says of the undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import bson
+
+from spatialnosql.calm import calm_find
+from spatialnosql.deadline import Deadline
+from spatialnosql.info import CollectionInfo
+from spatialnosql.projection import Widened
+from spatialnosql.steps import Steps, call, listed
+
+_ASKED_AT_ONCE = 1_000
+FIRST_BATCH = 101
+"""How many documents the server sends first unless it is told otherwise."""
+_LATER_BATCHES = 20_000
+
+
+def can_settle_documents(collection: Any) -> bool:
+    """Whether fields that were added to a projection can be taken out of the collection's documents again."""
+    return issubclass(collection.codec_options.document_class, MutableMapping)
+
+
+class Reader:
+    """Finds in a collection with the options of one find, and one time limit over all of them."""
+
+    def __init__(
+        self, collection: Any, info: CollectionInfo, options: Mapping[str, Any], widened: Widened
+    ) -> None:
+        self.collection, self.info, self.widened = collection, info, widened
+        dropped = ("filter", "projection", "skip", "limit", "max_time_ms", "sort", "hint", "batch_size")
+        self._options = {name: value for name, value in options.items() if name not in dropped}
+        self._deadline = Deadline(options.get("max_time_ms"))
+
+    def find(self, filter: Mapping[str, Any], hint: str | None, **options: Any) -> Any:
+        """A cursor, with the fields that the client needs."""
+        given = {"projection": self.widened.projection, **options}
+        return calm_find(self.collection, filter, **self._given(hint), **given)
+
+    def confirmed(
+        self, documents: list[Any], tests: Mapping[str, Any], hint: str | None
+    ) -> Steps[list[bool]]:
+        """Which of some documents meet conditions: the server says so."""
+        gh = self.info.gh
+        known: set[bytes] = set()
+        for start in range(0, len(documents), _ASKED_AT_ONCE):
+            hashes = sorted({document[gh] for document in documents[start : start + _ASKED_AT_ONCE]})
+            asked = {**tests, "$and": [*tests.get("$and", ()), {gh: {"$in": hashes}}]}
+            answers = yield from listed(self.collection.find, asked, {"_id": 1, gh: 1}, **self._given(hint))
+            known.update(self._name(answer) for answer in answers)
+        return [self._name(document) in known for document in documents]
+
+    def _given(self, hint: str | None) -> dict[str, Any]:
+        given = dict(self._options)
+        left = self._deadline.remaining_ms()
+        if left is not None:
+            given["max_time_ms"] = left
+        if hint is not None:
+            given["hint"] = hint
+        return given
+
+    def _name(self, document: Any) -> bytes:
+        # An _id may be of any type, and is unique only together with gh.
+        codec = self.collection.codec_options
+        return bson.encode({"": document["_id"], "gh": document[self.info.gh]}, codec_options=codec)
+
+
+def next_documents(cursor: Any, batch_size: int | None) -> Steps[list[Any]]:
+    """The next documents of a cursor, none at the end: a batch, or all the rest if `batch_size` is None.
+
+    0 is the server's own: a small first batch, then many at a time.
+    """
+    wanted = (_LATER_BATCHES if cursor.retrieved else FIRST_BATCH) if batch_size == 0 else batch_size
+    documents: list[Any] = yield from call(cursor.to_list, wanted)
+    return documents

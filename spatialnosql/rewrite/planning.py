@@ -1,0 +1,160 @@
+"""Finds and counts to plans: which form is cheapest, and the plan for it.
+
+`rewrite` knows one command for one query. Here the client may take part: it settles boundaries and sorts by distance.
+Plans are remembered with the collection's info, so a query that comes again is not planned again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import bson
+from bson.errors import InvalidDocument
+
+from spatialnosql.cover import Cover
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import Region
+from spatialnosql.rewrite import rewrite
+from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, estimate, estimate_count
+from spatialnosql.rewrite.fragments import cover_of
+from spatialnosql.rewrite.plan import Context, Plan, QoS
+from spatialnosql.rewrite.predicates import Conjunction, read
+from spatialnosql.rewrite.ring_near import ring_near
+from spatialnosql.rewrite.settle_count import settle_count
+from spatialnosql.rewrite.settle_find import settle_find
+from spatialnosql.rewrite.settled import region_of, why_not_settled
+from spatialnosql.rewrite.worth import why_not_worth
+
+_MOST_REMEMBERED = 1024
+
+
+def plan_find(
+    filter: Mapping[str, Any],
+    info: CollectionInfo,
+    *,
+    qos: QoS | None = None,
+    limit: int = 0,
+    skip: int = 0,
+    is_sorted: bool = False,
+    unchanged: str | None = None,
+    readable: bool = True,
+) -> Plan:
+    """The plan of a find.
+
+    `limit` and `skip` are the find's; 0 if it `is_sorted`, for then it must see everything. `readable` says that
+    the client can read the documents' ``gh`` and place, whatever the projection.
+    """
+    qos = qos or QoS()
+
+    def make() -> Plan:
+        plan = _client_find(filter, Context(info, qos, limit, skip)) if readable else None
+        if plan is not None and plan.rings is not None and is_sorted:
+            plan = None  # not by distance, then
+        return plan or rewrite(filter, info, qos=qos, limit=limit, skip=skip)
+
+    if unchanged is not None or not _may_rewrite(info, qos):
+        return rewrite(filter, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged)
+    return _remembered(info, filter, ("find", qos, limit, skip, is_sorted, readable), make)
+
+
+def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | None = None) -> Plan:
+    """The plan of a count."""
+    qos = qos or QoS()
+
+    def make() -> Plan:
+        return _client_count(filter, Context(info, qos)) or rewrite(filter, info, qos=qos)
+
+    if not _may_rewrite(info, qos):
+        return rewrite(filter, info, qos=qos)
+    return _remembered(info, filter, ("count", qos), make)
+
+
+def _may_rewrite(info: CollectionInfo, qos: QoS) -> bool:
+    return qos.rewrite and info.why_not is None
+
+
+def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
+    """A plan in which the client takes part, or to leave all as it is; None to let `rewrite` decide."""
+    costs = context.info.costs
+    # A false candidate is read, sent, decoded and dropped: a range is cheap beside a few of those.
+    false_ms = costs.key_ms + costs.fetch_ms + costs.return_ms
+    found = _covered(filter, context, costs.range_ms / false_ms)
+    if found is None or isinstance(found, Plan):
+        return found
+    conjunction, region, covering = found
+    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip)
+    assert estimates is not None  # there are statistics: `why_not_settled` has seen to it
+    form = _chosen(estimates, context.qos)
+    if form == CLIENT:
+        return settle_find(filter, conjunction, covering, context, estimates)
+    return _as_it_is(filter, estimates) if form == ORIGINAL else None
+
+
+def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
+    costs = context.info.costs
+    found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2))
+    if found is None or isinstance(found, Plan):
+        return None if found is None or found.rings else found
+    conjunction, region, covering = found
+    estimates = estimate_count(covering, region, context.info, fetched=bool(conjunction.others))
+    assert estimates is not None
+    form = _chosen(estimates, context.qos)
+    if form in (CLIENT, ONE_SCAN):
+        return settle_count(filter, conjunction, covering, context, estimates)
+    return _as_it_is(filter, estimates) if form == ORIGINAL else None
+
+
+def _covered(
+    filter: Mapping[str, Any], context: Context, range_cost: float
+) -> Plan | tuple[Conjunction, Region, Cover] | None:
+    """A filter that the client could settle, covered; or a plan at once; or None: it is no such filter."""
+    info, qos = context.info, context.qos
+    if qos.form == "cheapest" and qos.precision == "cost":
+        reason = why_not_worth(filter, info, context.limit + context.skip)
+        if reason is not None:
+            return Plan(filter, filter=filter, reasons=(reason,))
+    try:
+        conjunction = read(filter, info)
+        if conjunction.near is not None:
+            return ring_near(filter, conjunction, context)
+        if not conjunction.predicates or why_not_settled(conjunction, info, qos) is not None:
+            return None
+        region = region_of(conjunction)
+        return conjunction, region, cover_of(region, context, range_cost)
+    except SpatialNoSQLError:
+        return None  # `rewrite` meets the same, and says why
+
+
+def _chosen(estimates: dict[str, float], qos: QoS) -> str:
+    return min(estimates, key=lambda form: estimates[form]) if qos.form == "cheapest" else qos.form
+
+
+def _as_it_is(filter: Mapping[str, Any], estimates: dict[str, float]) -> Plan:
+    reason = (
+        f"the cover would cost more than it saves ({min(estimates[SERVER], estimates[CLIENT]):.1f} ms against "
+        f"{estimates[ORIGINAL]:.1f} ms)"
+    )
+    return Plan(filter, filter=filter, reasons=(reason,), estimates_ms=estimates)
+
+
+def _remembered(
+    info: CollectionInfo, filter: Mapping[str, Any], about: Hashable, make: Callable[[], Plan]
+) -> Plan:
+    """The plan for a query that came before, or a new one; experience that contradicts them makes all of them void."""
+    try:
+        digest = hashlib.blake2b(bson.encode(filter), digest_size=16).digest()
+    except (InvalidDocument, OverflowError, TypeError):
+        return make()  # pymongo will refuse it too
+    key = (digest, about, info.experience.version)
+    plan: Plan | None = info.plans.get(key)
+    if plan is None:
+        plan = make()
+        if plan.rings is not None:
+            return plan  # as cheap to make as to remember, and it goes by what was learnt last
+        info.plans[key] = plan
+        while len(info.plans) > _MOST_REMEMBERED:
+            info.plans.pop(next(iter(info.plans)), None)
+    return plan

@@ -1,0 +1,139 @@
+"""Rule for near: documents by ranges of ``gh``, ring after ring around the place, measured and sorted in the client.
+
+Before: ``find({loc: {$nearSphere: POINT}}).limit(10)``
+After: ``find({$or: [{gh: RANGES OF A RING}...]})``, the first ring as wide as ten documents should need.
+
+Sound because every document nearer than the end of a ring lies in its ranges or in an earlier ring's. Rings do not
+overlap, so nothing is read twice; one that brought too few is followed by a wider one, until there are enough or the
+greatest distance is reached. The server's own near machinery, which on geohash shards walks through everything that a
+shard far away holds, is not used at all.
+"""
+
+from __future__ import annotations
+
+import math
+
+import bson
+from bson.errors import InvalidDocument
+
+from spatialnosql.block import block_around
+from spatialnosql.cover import Cover, Ranges, cover
+from spatialnosql.density import radius_m
+from spatialnosql.geometry import near_to_region
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import IntersectionRegion
+from spatialnosql.rewrite.bound_near import with_distance
+from spatialnosql.rewrite.cost import CLIENT
+from spatialnosql.rewrite.fragments import all_of, any_of, conditions
+from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
+from spatialnosql.rewrite.predicates import Conjunction, Near
+from spatialnosql.rewrite.settled import leading_fields, why_not_settled
+
+RING_POINTS = 20_000
+"""A ring is made to hold no more points than about this: it is sorted in memory."""
+
+FIRST_POINTS = 5_000
+"""The first ring of a query for everything in order, which may be read only as far as its reader likes."""
+
+
+_BLOCK_POINTS = 150.0  # for few points a block is sooner made than a cover, and hardly dearer to read
+
+
+def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Plan | None:
+    """The plan for a near; None where only the server's machinery will do."""
+    near, info = conjunction.near, context.info
+    assert near is not None
+    if not near.spherical or not info.has_geo_index or context.qos.form == "server":
+        return None  # without an index the server has an error for it
+    others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
+    if why_not_settled(others, info, context.qos) is not None:
+        return None
+    rings = rings_of(near, conjunction, filter, context)
+    what = f"the nearest {rings.needed}" if rings.needed else "all"
+    return Plan(
+        filter,
+        filter=filter,
+        hint=rings.hint,
+        rewritten=True,
+        rules=("ring_near",),
+        reasons=(
+            f"{what} by ranges and sorted in the client: about {rings.expected:.0f} documents within "
+            f"{rings.first_m:.0f} m first, then wider rings",
+        ),
+        commands=1 if rings.first_m >= rings.max_m else 2,
+        form=CLIENT,
+        rings=rings,
+    )
+
+
+def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Context) -> Rings:
+    """The rings around a place for so many documents, or for all of them; `filter` is a find's that asks for it."""
+    info, needed = context.info, context.limit + context.skip if context.limit else 0
+    histogram = info.histogram
+    assert histogram is not None
+    others = tuple(conjunction.others)
+    thinned_by = _key(others)
+    share = max(info.experience.thinning(thinned_by), 1e-6) if others else 1.0
+    points = min(enough(needed) / share, RING_POINTS) if needed else FIRST_POINTS
+    first = min(
+        radius_m(near.lng, near.lat, points, histogram, beyond_m=near.min_distance_m), near.max_distance_m
+    )
+    own_index = any(_has_own_index(other, info) for other in others)
+    return Rings(
+        near.lng,
+        near.lat,
+        near.min_distance_m,
+        near.max_distance_m,
+        needed,
+        first,
+        points,
+        tuple(predicate.region for predicate in conjunction.predicates),
+        others,
+        all_of([predicate.condition for predicate in conjunction.predicates])
+        if conjunction.predicates
+        else {},
+        # A near that is not bounded would walk through everything to find those at its least distance.
+        filter
+        if math.isfinite(near.max_distance_m)
+        else with_distance(filter, near.min_distance_m + 1.0, info.location),
+        None if own_index else info.gh_index,
+        thinned_by,
+    )
+
+
+def enough(needed: int) -> float:
+    """How many points a ring should hold in the mean, that `needed` are found: points come in clumps."""
+    return 1.5 * needed + 15
+
+
+def ring_cover(rings: Rings, inner_m: float, outer_m: float, info: CollectionInfo) -> tuple[Cover, float]:
+    """The cover of the ring between two distances, and the distance up to which it surely holds all documents."""
+    if not inner_m and not rings.regions and rings.expected <= _BLOCK_POINTS:
+        block = block_around(rings.lng, rings.lat, outer_m)
+        if block is not None and block[1] >= outer_m:
+            ranges, surely_m = block
+            return Cover(Ranges(ranges.lo[:0], ranges.hi[:0]), ranges, len(ranges)), surely_m
+    ring = near_to_region(rings.lng, rings.lat, min_distance_m=inner_m, max_distance_m=outer_m)
+    region = IntersectionRegion((ring, *rings.regions)) if rings.regions else ring
+    return cover(region, weights=info.histogram), outer_m
+
+
+def ring_filter(covering: Cover, rings: Rings, gh: str) -> Filter:
+    """What is sent for a ring."""
+    return all_of([any_of(conditions(covering.outer, gh), gh), *rings.others])
+
+
+def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
+    """What is sent first."""
+    return ring_filter(ring_cover(rings, rings.min_m, rings.first_m, info)[0], rings, info.gh)
+
+
+def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
+    return bool(leading_fields(info) & set(other))
+
+
+def _key(others: tuple[Filter, ...]) -> bytes:
+    try:
+        return b"".join(bson.encode(other) for other in others)
+    except InvalidDocument:
+        return b""

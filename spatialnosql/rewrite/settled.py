@@ -1,0 +1,54 @@
+"""Shapes whose boundary the client settles: what finds and counts have in common.
+
+Sound because ``gh`` is true and `settle` is certain: a document in an interior range lies in the shape, one in no range
+lies outside. Of one in a boundary range the 12 characters of ``gh`` tell, and the server is asked about the few that
+lie too near to the border.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spatialnosql.cover import Ranges
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import IntersectionRegion, Region
+from spatialnosql.rewrite.fragments import all_of, any_of, conditions
+from spatialnosql.rewrite.plan import QoS, Settled
+from spatialnosql.rewrite.predicates import Conjunction
+
+_DECISIVE = ("_id",)  # conditions that find their documents better than any place does
+
+
+def why_not_settled(conjunction: Conjunction, info: CollectionInfo, qos: QoS) -> str | None:
+    """Why a conjunction cannot be settled in the client; None if it can."""
+    if qos.precision != "cost":
+        return "the paper's cover was asked for"
+    if info.unhashed:
+        return "documents without gh may be anywhere"
+    if info.gh_index is None or "." in info.gh:
+        return "there is no index to read gh from"
+    if info.histogram is None:
+        return "there are no statistics"
+    keys = {str(key) for other in conjunction.others for key in other}
+    if any(key in _DECISIVE or key.startswith("$") for key in keys):
+        return "other conditions may find their documents better than the place does"
+    if keys & leading_fields(info):
+        return "another condition has an index of its own"
+    return None
+
+
+def leading_fields(info: CollectionInfo) -> set[str]:
+    """The fields that an index of the user's own begins with."""
+    return {index.keys[0][0] for index in info.indexes} - {info.gh, info.location}
+
+
+def region_of(conjunction: Conjunction) -> Region:
+    """Where a document must lie to meet all conditions on the location."""
+    regions = tuple(predicate.region for predicate in conjunction.predicates)
+    return regions[0] if len(regions) == 1 else IntersectionRegion(regions)
+
+
+def within(ranges: Ranges, settled: Settled, gh: str) -> dict[str, Any] | None:
+    """The condition to send for some ranges of a cover, beside the other conditions; None if there are no ranges."""
+    parts = conditions(ranges, gh)
+    return all_of([any_of(parts, gh), *settled.others]) if parts else None

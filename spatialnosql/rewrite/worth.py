@@ -1,0 +1,69 @@
+"""Is a shape worth reading? Reading and covering one takes the client milliseconds: for a few points, ask at once.
+
+A guess from the bounding box alone, before the shape itself is looked at; so a shape with thousands of vertices that
+holds next to nothing costs no more than its corners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from spatialnosql.cover import cover
+from spatialnosql.histogram import Histogram
+from spatialnosql.info import CollectionInfo
+from spatialnosql.region import Box, BoxRegion
+from spatialnosql.rewrite.cost import SPILL
+
+_WITHIN = ("$geoWithin", "$within", "$geoIntersects")
+
+
+def why_not_worth(filter: Mapping[str, Any], info: CollectionInfo, limit: int = 0) -> str | None:
+    """Why a filter with one GeoJSON area at its top is not worth planning; None if it may be.
+
+    `limit` is how many documents are wanted at most; 0 = all.
+    """
+    found = _area(filter.get(info.location))
+    if found is None or info.histogram is None:
+        return None
+    box, vertices = found
+    points = _points_in(box, info.histogram)
+    if limit:
+        # Each shard finds as many as are wanted.
+        points = min(points, float(limit * (len({part.shard for part in info.shards}) or 1)))
+    costs = info.costs
+    original = points * SPILL * (costs.key_ms + costs.fetch_ms + costs.test_ms + vertices * costs.vertex_ms)
+    reading = costs.read_ms + vertices * costs.read_vertex_ms
+    if original >= reading:
+        return None
+    return f"about {points:.0f} points at most: sooner asked than covered"
+
+
+def _area(condition: Any) -> tuple[Box, int] | None:
+    """The bounding box and the number of vertices of a polygon or multipolygon; None if it is anything else."""
+    if not isinstance(condition, Mapping) or len(condition) != 1 or next(iter(condition)) not in _WITHIN:
+        return None
+    operand = next(iter(condition.values()))
+    geometry = operand.get("$geometry") if isinstance(operand, Mapping) else None
+    if not isinstance(geometry, Mapping) or "crs" in geometry:
+        return None
+    kind: Any = geometry.get("type")
+    coordinates: Any = geometry.get("coordinates")
+    try:
+        polygons: Any = {"Polygon": [coordinates], "MultiPolygon": coordinates}[kind]
+        rings = [np.asarray(polygon[0], dtype=np.float64)[:, :2] for polygon in polygons]
+        vertices = sum([len(ring) for polygon in polygons for ring in polygon])
+    except (KeyError, TypeError, ValueError, IndexError):
+        return None  # whoever reads it next knows what is wrong with it
+    corners = np.concatenate([np.stack([ring.min(axis=0), ring.max(axis=0)]) for ring in rings])
+    (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
+    if not (west >= -180 and east <= 180 and east - west < 90 and south > -80 and north < 80):
+        return None  # around the antimeridian or a pole a box of the corners says nothing
+    return (float(west), float(south), float(east), float(north)), vertices
+
+
+def _points_in(box: Box, histogram: Histogram) -> float:
+    covering = cover(BoxRegion(*box), max_cells=16, weights=histogram)
+    return float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum())

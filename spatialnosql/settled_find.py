@@ -1,0 +1,93 @@
+"""Finds settled in the client: documents of ranges, of which those outside the shape are dropped as batches arrive.
+
+Constant memory: one batch at a time. The order is the server's, so a sort stays one.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import compress
+from typing import Any
+
+import numpy as np
+
+from spatialnosql.geohash import strings_to_cells
+from spatialnosql.reading import Reader, next_documents
+from spatialnosql.rewrite import Plan
+from spatialnosql.settle import IN, UNSURE, settle_cells
+from spatialnosql.steps import Steps, call
+
+_FIRST_BATCH = 2_000  # when no more candidates than this are expected, they come in one batch
+
+
+class SettledFind:
+    """The documents of a plan, batch by batch; a `Source` of `Found`."""
+
+    def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any]) -> None:
+        assert plan.settled is not None
+        assert plan.filter is not None
+        self._reader, self._plan, self._settled = reader, plan, plan.settled
+        self._batch_size = _batch_size(plan, options)
+        given: dict[str, Any] = {"batch_size": self._batch_size}
+        if options.get("sort"):
+            given["sort"] = options["sort"]
+        self.cursor = reader.find(plan.filter, plan.hint, **given)
+        self._seen = 0
+
+    @property
+    def cursor_id(self) -> int | None:
+        """Of the server's cursor."""
+        return self.cursor.cursor_id  # type: ignore[no-any-return]
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Of the server."""
+        return self.cursor.address  # type: ignore[no-any-return]
+
+    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
+        """The documents of the next batch that lie in the shape."""
+        size = None if everything else self._batch_size
+        documents = yield from next_documents(self.cursor, size)
+        if not documents:
+            if not self._settled.others:
+                experience = self._reader.info.experience
+                experience.learn(self._settled.cover, self._settled.expected, self._seen)
+            return None
+        self._seen += len(documents)
+        kept = yield from self._inside(documents)
+        return self._reader.widened.strip(kept)
+
+    def _inside(self, documents: list[Any]) -> Steps[list[Any]]:
+        gh = self._reader.info.gh
+        cells = strings_to_cells([document[gh] for document in documents])
+        keep = self._settled.cover.interior.contains(cells)
+        border = np.flatnonzero(~keep)
+        status = settle_cells(self._settled.region, cells[border])
+        keep[border[status == IN]] = True
+        unsure = border[status == UNSURE]
+        if unsure.size:
+            asked = [documents[at] for at in unsure.tolist()]
+            keep[unsure] = yield from self._reader.confirmed(asked, self._settled.tests, self._plan.hint)
+        return documents if keep.all() else list(compress(documents, keep.tolist()))
+
+    def explained(self) -> Steps[Any]:
+        """What the server says of the ranges."""
+        return (yield from call(self.cursor.explain))
+
+    def close(self) -> Steps[None]:
+        """Let the server forget the cursor."""
+        yield from call(self.cursor.close)
+
+
+def _batch_size(plan: Plan, options: dict[str, Any]) -> int:
+    """As the caller wants it; else all at once if they are few, or so many that a limit is surely filled."""
+    assert plan.settled is not None
+    size = int(options.get("batch_size", 0))
+    if size:
+        return size
+    expected = plan.settled.expected
+    limit = abs(int(options.get("limit", 0)))
+    if limit and not options.get("sort"):
+        # Of a boundary cell about half lies outside.
+        return min(math.ceil(1.5 * (limit + int(options.get("skip", 0)))) + 20, math.ceil(expected) + 100)
+    return math.ceil(1.3 * expected) + 100 if expected <= _FIRST_BATCH else 0

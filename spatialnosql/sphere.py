@@ -1,0 +1,33 @@
+"""Distances on MongoDB's sphere, computed as the server computes them.
+
+The server turns both points into unit vectors and takes the angle between them as atan2(|a x b|, a . b), times its
+radius of the Earth (S2's ``S1Angle``). The same operations in the same order agree with it to the last few bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spatialnosql.geometry import EARTH_RADIUS_M
+
+Floats = NDArray[np.float64]
+
+ERROR_M = 1e-6
+"""More than rounding can make of any distance on Earth: two distances that differ by less may be equal."""
+
+
+def distances_m(lng: float, lat: float, lngs: ArrayLike, lats: ArrayLike) -> Floats:
+    """The distances in metres from one point to others, all in degrees."""
+    ax, ay, az = _vector(np.array([lng]), np.array([lat]))
+    bx, by, bz = _vector(np.asarray(lngs, dtype=np.float64), np.asarray(lats, dtype=np.float64))
+    cx, cy, cz = ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx
+    across = np.sqrt(cx * cx + cy * cy + cz * cz)
+    distances: Floats = np.arctan2(across, ax * bx + ay * by + az * bz) * EARTH_RADIUS_M
+    return distances
+
+
+def _vector(lng: Floats, lat: Floats) -> tuple[Floats, Floats, Floats]:
+    theta, phi = np.radians(lng), np.radians(lat)
+    cosphi = np.cos(phi)
+    return np.cos(theta) * cosphi, np.sin(theta) * cosphi, np.sin(phi)
