@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 from spark_jobs.java import find_java
 from spatialnosql.errors import SpatialNoSQLError
@@ -91,6 +91,13 @@ def mongo_reader(spark: SparkSession, database: str, collection: str) -> DataFra
     return reader.option("database", database).option("collection", collection)
 
 
+def mongo_writer(rows: DataFrame, database: str, collection: str) -> DataFrameWriter:
+    """A writer that appends to a collection of the deployment that the session was built for."""
+    uri = str(rows.sparkSession.conf.get(_URI_KEY))
+    writer = rows.write.format("mongodb").mode("append").option("connection.uri", uri)
+    return writer.option("database", database).option("collection", collection)
+
+
 @contextlib.contextmanager
 def spark_errors(*, debug: bool = False) -> Iterator[None]:
     """Turn Spark's errors, Java stack and all, into one line; with debug they pass as they are."""
@@ -99,10 +106,10 @@ def spark_errors(*, debug: bool = False) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         if debug:
             raise
-        raise SpatialNoSQLError(f"Spark: {redact(_first_line(error))}") from error
+        raise SpatialNoSQLError(f"Spark: {redact(first_line(error))}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What went wrong, without the stack: of a Java error the innermost cause, which is the one that says."""
     text = str(error)
     if isinstance(error, Py4JJavaError):

@@ -1,0 +1,442 @@
+"""One batch from its source to the indexed, sharded collection: the phases in their order.
+
+Each phase looks at what is there and does what is missing, so a batch that was killed anywhere is simply run again. Until the
+first batch is whole the collection's state is not "ready", and the rewriter leaves its queries alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pymongo import GEOSPHERE
+from pymongo.collection import Collection
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.cell_counts import Counts, count, merged, refined
+from spark_jobs.documents import DIGEST, Shape, identified, shape_of, to_documents
+from spark_jobs.loading import Loaded, load
+from spark_jobs.lookup import Target
+from spark_jobs.parts import part_column
+from spark_jobs.quarantine import set_aside
+from spark_jobs.screening import Box, Rules, coordinate_columns, home_of, points_inside, screened
+from spark_jobs.sources import Source, open_collection, open_files
+from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
+from spatialnosql.cluster.deployment import Deployment, describe
+from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.histogram import Histogram
+from spatialnosql.info import GH_FIELD, CollectionInfo
+from spatialnosql.ingestion import Ingestion
+from spatialnosql.ledger import DONE, FAILED, FINISHING, LOADING, PLACING, REFUSED, Ledger, open_batch
+from spatialnosql.metadata import ADOPTING, READY, histogram_from_document, metadata_collection
+from spatialnosql.sharding import chunks, is_wanted, shard, shard_key, unevenness
+from spatialnosql.skew import Choice, choose_precision
+from spatialnosql.spreading import layout, place_empty, predicted, redistribute
+from spatialnosql.target import split_namespace
+from spatialnosql.validator import clause_of, digest, install
+
+Documents = Collection[dict[str, Any]]
+
+SKEW_DRIFT = 1.5
+"""Cut anew when the cells that chunks are cut at have become that much more skewed than the best."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done; the names are those of the command line's options."""
+
+    into: str
+    inputs: tuple[str, ...] = ()
+    source: str | None = None  # a staging collection, in the place of files
+    file_format: str | None = None
+    read_options: Mapping[str, str] = field(default_factory=dict)
+    scratch: str | None = None
+    lon: str | None = None
+    lat: str | None = None
+    point: str | None = None
+    select: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    location: str = "loc"
+    gh: str = GH_FIELD
+    limit: int | None = None
+    batch: str | None = None
+    max_bad: float = 0.05
+    bounds: Box | None = None
+    reject_zero: bool = False
+    find_swapped: bool = True
+    precision: int | None = None
+    drift: float = 1.1
+    reshard: bool = False
+    validator: bool = True
+    write_concern: str | None = None
+    dry_run: bool = False
+
+
+@dataclass
+class Work:
+    """What the phases share."""
+
+    spark: SparkSession
+    uri: str
+    collection: Documents
+    job: Job
+    deployment: Deployment
+    stored: dict[str, Any]  # the metadata as found at the start
+    present: int  # documents in the collection, at the start
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def phase(self, name: str, words: str) -> Iterator[None]:
+        """Say what is being done, and how long it took."""
+        print(f"{words} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - started
+
+    @property
+    def info(self) -> CollectionInfo:
+        """The fields of the collection, as they are or will be."""
+        form = self.stored.get("form", "geojson")
+        unhashed = bool(self.stored.get("unhashed", False))
+        return CollectionInfo(self.collection.full_name, self.job.location, self.job.gh, form, unhashed)
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are; 1 where there are none."""
+        return max(len(self.deployment.shards), 1)
+
+
+def ingest(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s: float = 0.0) -> Ingestion:
+    """Run one batch."""
+    work = prepare(spark, uri, client, job)
+    with work.phase("read", "looking at the source"):
+        source = open_source(work)
+    ledger: Ledger | None = None
+    try:
+        batch = job.batch or source.fingerprint
+        if not job.dry_run:
+            ledger = open_batch(work.collection, batch, list(source.names))
+        outcome = _run(work, source, batch, ledger)
+        return replace(outcome, spark_start_s=spark_start_s)
+    except BaseException as error:
+        if ledger is not None and not isinstance(error, Refused):
+            with contextlib.suppress(Exception):
+                ledger.enter(FAILED, error=f"{type(error).__name__}: {error}"[:500])
+        raise
+    finally:
+        source.close()
+
+
+class Refused(SpatialNoSQLError):  # noqa: N818 - says what happened to the batch
+    """Too many rows of a batch are bad; nothing of it was written."""
+
+
+def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Ingestion:
+    job = work.job
+    rows, counts = count_rows(work, source)
+    present = stored_histogram(work)
+    everything = merged(present, counts.histogram) if present.total else counts.histogram
+    choice = choose_precision(everything, work.shard_count, override=job.precision)
+    outcome = Ingestion(
+        work.collection.full_name,
+        batch,
+        counts.rows,
+        quarantined=counts.bad,
+        reasons=counts.faults,
+        choice=choice,
+        dry_run=job.dry_run,
+    )
+    too_many = counts.rows and counts.bad / counts.rows > job.max_bad
+    if too_many:
+        words = f"{counts.bad:,} of {counts.rows:,} rows are bad ({_shown(counts.faults)})"
+        refusal = f"{words}, more than --max-bad {job.max_bad:g}; nothing was written"
+        if ledger is not None:
+            ledger.enter(
+                REFUSED, rows=counts.rows, quarantined=counts.bad, reasons=counts.faults, error=refusal
+            )
+        if not job.dry_run:
+            raise Refused(f"batch {batch}: {refusal}")
+    if ledger is None:
+        words = foreseen(work, present, everything, choice)
+        if too_many:
+            words = f"none: the batch would be refused, for more than {job.max_bad:g} of its rows are bad"
+        return replace(outcome, written=counts.good, placement=words, phases=work.phases)
+    shape = make_shape(work, source)
+    with work.phase("quarantine", f"setting aside {counts.bad:,} rows"):
+        set_aside(rows, source.columns, work.collection, batch, counts.bad)
+    ledger.enter(PLACING, rows=counts.rows, quarantined=counts.bad, reasons=counts.faults)
+    with work.phase("place", f"placing {counts.good:,} documents on {work.shard_count} shards"):
+        fine = refined(rows, counts.histogram, work.shard_count) if not work.present else counts.histogram
+        words = place(work, present, everything, fine, choice)
+    ledger.enter(LOADING)
+    with work.phase("load", f"loading {counts.good:,} documents"):
+        loaded = load_rows(work, rows, shape, counts, fine, ledger)
+    ledger.enter(FINISHING)
+    with work.phase("index", "indexing"):
+        build_index(work)
+    with work.phase("finish", "finishing"):
+        analysis, more = finish(work, ledger, counts, loaded, present, choice)
+    outcome = replace(
+        outcome,
+        written=loaded.written,
+        replaced=loaded.replaced,
+        moved=loaded.moved,
+        already_there=loaded.already_there,
+        superseded=loaded.superseded,
+        choice=analysis.choice,
+        chunks=len(chunks(work.collection)) or 1,
+        shards=analysis.shards,
+        documents=analysis.documents + analysis.without_gh,
+        placement="; then ".join(part for part in (words, more) if part),
+        phases=work.phases,
+        attempts=ledger.attempts,
+    )
+    if outcome.accounted != outcome.rows:
+        raise SpatialNoSQLError(
+            f"batch {batch}: {outcome.rows:,} rows came in, but only {outcome.accounted:,} are accounted for"
+        )
+    ledger.enter(DONE, finished=dt.datetime.now(dt.timezone.utc), outcome=outcome.to_document())
+    return outcome
+
+
+def _shown(faults: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {number:,}" for name, number in faults.items())
+
+
+# -- before anything is written ---------------------------------------------------------------------------
+
+
+def prepare(spark: SparkSession, uri: str, client: Any, job: Job) -> Work:
+    """Look at the collection, and refuse what cannot be appended to."""
+    database, name = split_namespace(job.into)
+    collection: Documents = client[database][name]
+    deployment = describe(client)
+    stored = metadata_collection(collection).find_one({"_id": collection.full_name}) or {}
+    found = collection.database.list_collections(filter={"name": name}).to_list()
+    if found and found[0]["type"] != "collection":
+        raise UsageError(
+            f"{job.into} is a {found[0]['type']}; documents can be ingested into a collection only"
+        )
+    present = collection.count_documents({}, limit=1) if found else 0
+    if present:
+        if not stored:
+            raise UsageError(
+                f"{job.into} has documents and was never adopted; run `spatialnosql adopt {job.into} --location FIELD` "
+                "first, or choose another collection"
+            )
+        for field_name, wanted in (("location", job.location), ("gh", job.gh)):
+            if stored.get(field_name, GH_FIELD) != wanted:
+                raise UsageError(
+                    f"{job.into} keeps its {field_name} in {stored.get(field_name)!r}, not {wanted!r}; "
+                    f"give --{field_name} {stored.get(field_name)}"
+                )
+        if stored.get("form", "any") == "legacy":
+            raise UsageError(f"{job.into} has legacy points; the ingest writes GeoJSON")
+        present = collection.estimated_document_count()
+    elif stored and not found:
+        stored = {}  # what an earlier collection of this name left there is not true of this one
+    return Work(spark, uri, collection, job, deployment, stored, present)
+
+
+def open_source(work: Work) -> Source:
+    """The rows of the files or the staging collection; the first so many of them, if so asked."""
+    job = work.job
+    if job.source is not None:
+        database, name = split_namespace(job.source)
+        source = open_collection(work.spark, work.collection.database.client[database][name])
+    else:
+        source = open_files(work.spark, job.inputs, job.file_format, job.read_options, job.scratch)
+    if job.limit is not None:
+        # Kept: which rows are the first is not the same in every pass.
+        source.rows = source.rows.limit(job.limit).persist(StorageLevel.MEMORY_AND_DISK)
+    return source
+
+
+def make_shape(work: Work, source: Source) -> Shape:
+    """How the documents will look."""
+    job = work.job
+    coordinates = (job.point,) if job.point else coordinate_columns(source.columns, job.lon, job.lat)
+    return shape_of(
+        source.columns,
+        select=job.select,
+        rename=job.rename,
+        keys=job.key,
+        coordinates=[name for name in coordinates if name],
+        location=job.location,
+        gh=job.gh,
+    )
+
+
+def count_rows(work: Work, source: Source) -> tuple[DataFrame, Counts]:
+    """The rows with their faults, and their counts: one pass, a second only if some seem to be swapped."""
+    job = work.job
+    shape = make_shape(work, source)
+    rules = Rules(job.bounds, job.reject_zero, job.find_swapped, shape.keys)
+    with work.phase("count", "counting cells"):
+        rows = screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point)
+        counts = count(rows)
+        home = home_of(counts.histogram) if job.find_swapped and job.bounds is None else None
+        if home is not None and points_inside(counts.histogram, home.mirrored):
+            rows = screened(source.rows, replace(rules, home=home), lng=job.lon, lat=job.lat, point=job.point)
+            counts = count(rows)
+    return rows, counts
+
+
+def stored_histogram(work: Work) -> Histogram:
+    """What was in the collection before this batch, as far as the metadata knows."""
+    if work.present and work.stored.get("histogram"):
+        return histogram_from_document(work.stored["histogram"])
+    if work.present and work.stored.get("state") == READY:
+        return measure(work.collection, work.job.gh).histogram
+    return Histogram.of_cells([], 35)
+
+
+# -- placing ----------------------------------------------------------------------------------------------
+
+
+def is_spread(work: Work) -> bool:
+    """Whether the collection lies on shards by geohash."""
+    return work.deployment.is_sharded and is_wanted(shard_key(work.collection), work.job.gh)
+
+
+def drifted(work: Work, everything: Histogram, choice: Choice) -> str | None:
+    """Why the chunks should be cut anew before old and new lie together, or None."""
+    held = predicted(work.collection, work.job.gh, work.deployment.shards, everything)
+    uneven = unevenness(held)
+    if uneven > work.job.drift:
+        return f"the fullest shard would hold {uneven:.2f} times the mean, more than {work.job.drift:g}"
+    before = (work.stored.get("precision") or {}).get("bits")
+    skews = {row.bits: row.skewness for row in choice.table}
+    old, new = skews.get(before) if before else None, skews.get(choice.bits)
+    if old is not None and new is not None and old > SKEW_DRIFT * max(new, 1.0):
+        return f"cells of {before} bits have become more skewed ({old:.1f}) than those of {choice.bits} ({new:.1f})"
+    return None
+
+
+def foreseen(work: Work, present: Histogram, everything: Histogram, choice: Choice) -> str:
+    """What `place` would do, in words."""
+    shards = work.shard_count
+    if not work.deployment.is_sharded:
+        return f"the deployment is a {work.deployment.kind}, not sharded"
+    if work.present and not is_spread(work):
+        return "the collection is not sharded by geohash, and stays as it is"
+    if work.present:
+        why = drifted(work, everything, choice)
+        return f"would be cut anew: {why}" if why else "would stay as it is"
+    plan = layout(everything, choice.bits, shards)
+    return f"would be cut into {len(plan.bounds) + 1} chunks on {shards} shards"
+
+
+def place(work: Work, present: Histogram, everything: Histogram, fine: Histogram, choice: Choice) -> str:
+    """Create and spread the collection while it is empty, or cut it anew if it has drifted; says what it did."""
+    job, collection, shards = work.job, work.collection, work.deployment.shards
+    if not work.present:
+        _create(work)
+        if not work.deployment.is_sharded:
+            collection.create_index([(job.gh, 1), ("_id", 1)])
+            return f"the deployment is a {work.deployment.kind}, not sharded"
+        words = shard(collection, job.gh, shards)
+        plan = layout(fine, choice.bits, len(shards))
+        place_empty(collection, job.gh, shards, plan)
+        return f"{words}, cut into {len(plan.bounds) + 1} chunks at cells of {choice.bits} bits while it was empty"
+    if not is_spread(work):
+        return "left as it is: not sharded by geohash"
+    why = "asked for" if job.reshard else drifted(work, everything, choice)
+    if why is None:
+        return "left as it is: what came fits the chunks"
+    did = redistribute(collection, job.gh, shards, present, everything, choice.bits, reshard=job.reshard)
+    return f"{did} ({why})"
+
+
+def _create(work: Work) -> None:
+    """The collection and its metadata, not ready yet; both may be there from an attempt that was cut off."""
+    collection, info = work.collection, work.info
+    if not collection.database.list_collections(filter={"name": collection.name}).to_list():
+        collection.database.create_collection(collection.name)
+    fields = {"location": info.location, "gh": info.gh, "form": info.form, "unhashed": info.unhashed}
+    now = dt.datetime.now(dt.timezone.utc)
+    entry = {**fields, "state": ADOPTING, "validator": False, "started": now}
+    metadata_collection(collection).replace_one({"_id": info.namespace}, entry, upsert=True)
+
+
+# -- loading, and what comes after ------------------------------------------------------------------------
+
+
+def load_rows(
+    work: Work, rows: DataFrame, shape: Shape, counts: Counts, fine: Histogram, ledger: Ledger
+) -> Loaded:
+    """Load the good rows."""
+    if not counts.good:
+        return Loaded(0)
+    part, parts = part_column(fine, work.shard_count, work.spark.sparkContext.defaultParallelism)
+    documents = to_documents(identified(rows, shape, part, parts), shape)
+    target = Target(
+        work.uri,
+        work.collection.database.name,
+        work.collection.name,
+        work.job.gh,
+        work.job.location,
+        DIGEST if shape.keys else None,
+    )
+    return load(
+        documents,
+        work.collection,
+        target,
+        rows=counts.good,
+        fresh=not work.present,
+        keyed=bool(shape.keys),
+        plan=ledger.plan,
+        write_concern=work.job.write_concern,
+    )
+
+
+def build_index(work: Work) -> None:
+    """A 2dsphere index, unless the location has a geo index of its own."""
+    location = work.job.location
+    kinds = ((location, "2dsphere"), (location, "2d"))
+    if not any(next(iter(index["key"].items())) in kinds for index in work.collection.list_indexes()):
+        work.collection.create_index([(location, GEOSPHERE)])
+
+
+def finish(
+    work: Work, ledger: Ledger, counts: Counts, loaded: Loaded, present: Histogram, choice: Choice
+) -> tuple[Analysis, str]:
+    """Validator, histogram, distribution: what makes the collection known to the rewriter; and what was moved at last."""
+    job, collection = work.job, work.collection
+    clean = not (loaded.already_there or loaded.replaced or loaded.superseded or ledger.taken_up)
+    held = quick_distribution(collection)
+    if clean and sum(held.values()) == work.present + loaded.written and (present.total or not work.present):
+        histogram = merged(present, counts.histogram) if present.total else counts.histogram
+        analysis = Analysis(collection.full_name, at_most(histogram), choice, 0, held)
+    else:
+        analysis = measure(collection, job.gh, precision=job.precision)
+    if not work.present and analysis.documents + analysis.without_gh < loaded.written:
+        raise SpatialNoSQLError(
+            f"{loaded.written:,} documents were written, but {analysis.documents:,} are there; run the batch again"
+        )
+    if job.validator and not work.stored.get("validator"):
+        record = metadata_collection(collection).update_one
+        record({"_id": collection.full_name}, {"$addToSet": {"clauses": digest(clause_of(work.info))}})
+        install(collection, work.info, work.stored.get("clauses", ()))
+        record({"_id": collection.full_name}, {"$set": {"validator": True}})
+    words = ""
+    shards = work.deployment.shards
+    if is_spread(work) and len(shards) > 1 and unevenness(analysis.shards) > job.drift:
+        # A place that outweighs a shard can be cut between its documents only once they are there.
+        words = redistribute(collection, job.gh, shards, analysis.histogram, analysis.histogram, choice.bits)
+        analysis = replace(analysis, shards=distribution(collection, job.gh))
+    store(collection, analysis)
+    now = dt.datetime.now(dt.timezone.utc)
+    metadata_collection(collection).update_one(
+        {"_id": collection.full_name}, {"$set": {"state": READY, "adopted": now, "batch": ledger.batch}}
+    )
+    return analysis, words
