@@ -44,6 +44,7 @@ UNREWRITTEN_PLACES = 3
 DENSE_SPREAD_M = 300.0
 AWAY_KM = (20, 200, 4_000)
 BUDGET_S, FEWEST_PLACES = 8.0, 4  # of plain, for one run of a kind
+QUICK = 4  # with --limit: so many times fewer places, and so much less time
 SAME_M = 1e-5  # distances as near as this are the same
 
 
@@ -117,7 +118,8 @@ def run(options: Options) -> dict[str, Any]:
         )
         for kind in KINDS:
             for suffix, chosen in places.items():
-                asked = [dataclasses.replace(place, kind=kind) for place in chosen[: kind.places]]
+                count = kind.places if options.limit is None else max(FEWEST_PLACES, kind.places // QUICK)
+                asked = [dataclasses.replace(place, kind=kind) for place in chosen[:count]]
                 name = kind.name + suffix
                 queries[name], lowest = _measured(name, asked, variants, bench, options)
                 measured += lowest
@@ -273,7 +275,7 @@ def _measured(
 ) -> tuple[dict[str, Any], list[Measured]]:
     """The result of one kind; the few places of ``unrewritten`` are a comparison of their own."""
     plain, unrewritten, ours = variants
-    asked = within_budget(asked, plain)
+    asked = within_budget(asked, plain, BUDGET_S if options.limit is None else BUDGET_S / QUICK)
     comparison = compare(
         asked, [plain, ours], cpu=bench.cpu, repeats=options.repeats, label=name, fresh=moved
     )
