@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -204,13 +204,25 @@ def moved(asked: Asked, run: int) -> Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """Documents in the order in which they came, and from where."""
+    """The places of the documents in the order in which they came, what the server said of distances, and from where.
+
+    Not the documents themselves: a million of them, kept, would be what the client's memory and CPU are spent on.
+    """
 
     asked: Asked
-    documents: list[dict[str, Any]]
+    coordinates: list[list[float]]
+    said_m: list[float]
+
+    @staticmethod
+    def of(asked: Asked, documents: Iterable[dict[str, Any]]) -> Answer:
+        """Read all documents; every one is decoded whole."""
+        if asked.kind.aggregate:
+            pairs = [(document["loc"]["coordinates"], document["distance_m"]) for document in documents]
+            return Answer(asked, [place for place, _ in pairs], [metres for _, metres in pairs])
+        return Answer(asked, [document["loc"]["coordinates"] for document in documents], [])
 
     def __len__(self) -> int:
-        return len(self.documents)
+        return len(self.coordinates)
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,15 +243,14 @@ class Distances:
 
 def distances(answer: Answer) -> Distances:
     """How far each document is from the place, computed from its location, and as the server says if it does."""
-    if not answer.documents:
+    if not answer.coordinates:
         return Distances(np.zeros(0))
-    places = np.array([document["loc"]["coordinates"] for document in answer.documents])
+    places = np.array(answer.coordinates)
     here, there = to_vectors(answer.asked.lng, answer.asked.lat), to_vectors(places[:, 0], places[:, 1])
     # By the chord: exact for small angles too.
     chord = np.linalg.norm(there - here, axis=1)
     metres = 2 * EARTH_RADIUS_M * np.arcsin(np.minimum(1.0, chord / 2))
-    said = [d["distance_m"] for d in answer.documents if "distance_m" in d]
-    return Distances(np.concatenate([metres, said]))
+    return Distances(np.concatenate([metres, answer.said_m]))
 
 
 def asking(collection: Any) -> Callable[[Asked], Answer]:
@@ -247,8 +258,8 @@ def asking(collection: Any) -> Callable[[Asked], Answer]:
 
     def ask(asked: Asked) -> Answer:
         if asked.kind.aggregate:
-            return Answer(asked, list(collection.aggregate(asked.pipeline)))
-        return Answer(asked, list(collection.find(asked.filter, limit=asked.kind.limit)))
+            return Answer.of(asked, collection.aggregate(asked.pipeline))
+        return Answer.of(asked, collection.find(asked.filter, limit=asked.kind.limit))
 
     return ask
 

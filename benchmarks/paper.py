@@ -32,9 +32,8 @@ from benchmarks.mbr import (
     paper_collection,
     rectangle_hashes,
 )
-from benchmarks.near import Answer, Distances, Kind
+from benchmarks.near import Answer, Kind, distances
 from benchmarks.near import Asked as Place
-from benchmarks.near import distances as distances_of
 from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
 from spatialnosql import SpatialCollection
@@ -94,7 +93,7 @@ def run(options: Options) -> dict[str, Any]:
             "topn": measured("topn", [counts], top),
         }
         for radius in radii(points):
-            queries[f"proximity_{radius.label}"] = measured("proximity", [radius], finding, _distances)
+            queries[f"proximity_{radius.label}"] = measured("proximity", [radius], finding, distances)
     return {
         "benchmark": "paper",
         "n_points": len(points),
@@ -151,11 +150,7 @@ def top(collection: Any, variant: str) -> Callable[[list[Asked]], list[tuple[int
 
 def finding(collection: Any, variant: str) -> Callable[[Radius], Answer]:
     """All documents, in the order in which they come."""
-    return lambda asked: Answer(asked.place, list(collection.find(asked.filter_of(variant))))
-
-
-def _distances(answer: Answer) -> Distances:
-    return distances_of(answer)
+    return lambda asked: Answer.of(asked.place, collection.find(asked.filter_of(variant)))
 
 
 # -- measuring --------------------------------------------------------------------------------------------
