@@ -74,7 +74,7 @@ def shape_of(
     for old, new in fields.items():
         if new in reserved:
             raise UsageError(
-                f"the column {old} would be stored as {new}, which is kept for the location, its geohash or the digest; "
+                f"the column {old} would be stored as {new}, which is kept for the location, gh or the digest; "
                 f"give it another name (--rename {old}=...), or choose others (--location, --gh)"
             )
         if not new or new.startswith("$") or "." in new or "\0" in new:

@@ -1,7 +1,7 @@
 """One batch from its source to the indexed, sharded collection: the phases in their order.
 
-Each phase looks at what is there and does what is missing, so a batch that was killed anywhere is simply run again. Until the
-first batch is whole the collection's state is not "ready", and the rewriter leaves its queries alone.
+Each phase looks at what is there and does what is missing, so a batch that was killed anywhere is simply run again.
+Until the first batch is whole the collection's state is not "ready", and the rewriter leaves its queries alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_jobs.loading import Loaded, load
 from spark_jobs.lookup import Target
 from spark_jobs.parts import part_column
 from spark_jobs.quarantine import set_aside
-from spark_jobs.screening import Box, Rules, coordinate_columns, home_of, points_inside, screened
+from spark_jobs.screening import SWAPPED, Box, Rules, coordinate_columns, home_of, points_inside, screened
 from spark_jobs.sources import Source, open_collection, open_files
 from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
 from spatialnosql.cluster.deployment import Deployment, describe
@@ -166,7 +166,7 @@ def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Inges
         if not job.dry_run:
             raise Refused(f"batch {batch}: {refusal}")
     if ledger is None:
-        words = foreseen(work, present, everything, choice)
+        words = foreseen(work, everything, choice)
         if too_many:
             words = f"none: the batch would be refused, for more than {job.max_bad:g} of its rows are bad"
         return replace(outcome, written=counts.good, placement=words, phases=work.phases)
@@ -285,7 +285,8 @@ def count_rows(work: Work, source: Source) -> tuple[DataFrame, Counts]:
         rows = screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point)
         counts = count(rows)
         home = home_of(counts.histogram) if job.find_swapped and job.bounds is None else None
-        if home is not None and points_inside(counts.histogram, home.mirrored):
+        suspects = home is not None and points_inside(counts.histogram, home.mirrored)
+        if home is not None and (suspects or SWAPPED in counts.faults):
             rows = screened(source.rows, replace(rules, home=home), lng=job.lon, lat=job.lat, point=job.point)
             counts = count(rows)
     return rows, counts
@@ -322,7 +323,7 @@ def drifted(work: Work, everything: Histogram, choice: Choice) -> str | None:
     return None
 
 
-def foreseen(work: Work, present: Histogram, everything: Histogram, choice: Choice) -> str:
+def foreseen(work: Work, everything: Histogram, choice: Choice) -> str:
     """What `place` would do, in words."""
     shards = work.shard_count
     if not work.deployment.is_sharded:
@@ -410,7 +411,7 @@ def build_index(work: Work) -> None:
 def finish(
     work: Work, ledger: Ledger, counts: Counts, loaded: Loaded, present: Histogram, choice: Choice
 ) -> tuple[Analysis, str]:
-    """Validator, histogram, distribution: what makes the collection known to the rewriter; and what was moved at last."""
+    """Validator, histogram, distribution: what the rewriter must know; and in words what had to be moved at last."""
     job, collection = work.job, work.collection
     clean = not (loaded.already_there or loaded.replaced or loaded.superseded or ledger.taken_up)
     held = quick_distribution(collection)

@@ -1,7 +1,7 @@
 """Documents into the collection through the connector: inserted, and replaced where they are there already.
 
-An insert that fails half way (a shard or a mongos went away, an executor died) is taken up again: what is there is looked up,
-and only the rest inserted. So a load may be interrupted anywhere, by anything, any number of times.
+An insert that fails half way (a shard or a mongos went away, an executor died) is taken up again: what is there is
+looked up, and only the rest inserted. So a load may be interrupted anywhere, by anything, any number of times.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def load(
     plan: Plan,
     write_concern: str | None = None,
 ) -> Loaded:
-    """Load the documents of `rows` good rows. `fresh`: nobody has written anything yet, so nothing is looked up at first.
+    """Load the documents of `rows` good rows. `fresh`: the collection is empty, so nothing is looked up.
 
     `plan` is told, before the first write, how many are new, the same and changed, and may know better from an earlier
     attempt: then that counts, for what this batch itself has written is not what was there.
@@ -147,8 +147,7 @@ def write_missing(
     if found["changed"]:
         changed = with_state.where(F.col(AT).isNotNull() & ~F.col(SAME))
         alone = (F.size(AT) == 1) & (F.get(F.col(AT), 0) == F.col(target.gh))
-        sums = moved_home(changed.where(~alone), target).agg(F.coalesce(F.sum("moved"), F.lit(0))).collect()
-        moved = int(sums[0][0])
+        moved = moved_home(changed.where(~alone), target)
         # Now each is where its row says, and one shard knows it by its shard key.
         writer = writer_for(changed.drop(AT, SAME), collection, write_concern)
         writer.option("operationType", "replace").option("idFieldList", f"_id,{target.gh}").save()

@@ -1,4 +1,4 @@
-"""Into which Spark partition a row goes: ranges of the curve of even weight, so that every page of an index is written once.
+"""Into which Spark partition a row goes: ranges of the curve, of even weight, so that an index grows page by page.
 
 Partitions are numbered so that those running together write to different shards.
 """

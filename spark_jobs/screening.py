@@ -112,7 +112,8 @@ def screened(
     if rules.reject_zero:
         fault = F.when((x == 0) & (y == 0), NULL_ISLAND).otherwise(fault)
     off = (F.abs(x) > 180) | (F.abs(y) > 90)
-    wrong = F.when((F.abs(x) <= 90) & (F.abs(y) <= 180), SWAPPED).otherwise(OUT_OF_RANGE)
+    likely = home.holds(y, x) if home is not None else (F.abs(x) <= 90) & (F.abs(y) <= 180)
+    wrong = F.when(likely, SWAPPED).otherwise(OUT_OF_RANGE)
     fault = F.when(off, wrong if rules.find_swapped else OUT_OF_RANGE).otherwise(fault)
     # Spark takes NaN for greater than every number, so it is told apart here, above all the rest.
     fault = F.when(x.isNull() | y.isNull() | F.isnan(x) | F.isnan(y), present).otherwise(fault)

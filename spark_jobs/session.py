@@ -65,9 +65,11 @@ def build_session(
     master: str | None = None,
     mongo_uri: str | None = None,
     config: Mapping[str, str] | None = None,
+    local_master: str = LOCAL_MASTER,
 ) -> SparkSession:
     """A session for a job; with a URI it has the MongoDB connector, and `mongo_reader` reads from there.
 
+    `local_master` is what is started when neither the caller nor the user's Spark names a master.
     The URI is set in the running session, not at its start: a JVM's command line is there for all to read.
     """
     given = dict(config or {})
@@ -78,7 +80,7 @@ def build_session(
         spark = _adopt(app_name, given)
     else:
         find_java()
-        spark = _launch(app_name, given, connector=mongo_uri is not None)
+        spark = _launch(app_name, given, local_master, connector=mongo_uri is not None)
     if mongo_uri is not None:
         _require_connector(spark)
         spark.conf.set(_URI_KEY, mongo_uri)
@@ -120,10 +122,12 @@ def first_line(error: Exception) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _launch(app_name: str, given: Mapping[str, str], *, connector: bool) -> SparkSession:
+def _launch(
+    app_name: str, given: Mapping[str, str], local_master: str, *, connector: bool
+) -> SparkSession:
     """Start a JVM with our defaults below the user's settings."""
     defaults_of_user = _spark_defaults()
-    master = given.get("spark.master") or defaults_of_user.get("spark.master") or LOCAL_MASTER
+    master = given.get("spark.master") or defaults_of_user.get("spark.master") or local_master
     local = master.startswith("local")
     _use_this_python(local=local)
     ours = _session_defaults() | _launch_defaults()

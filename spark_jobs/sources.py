@@ -169,7 +169,7 @@ def _local_files(paths: Sequence[str]) -> list[Path]:
     """The files of names, globs and folders, as Spark finds them: without hidden ones."""
     files: list[Path] = []
     for path in paths:
-        found = [Path(name) for name in sorted(glob.glob(path.removeprefix("file://")))]
+        found = [Path(name) for name in sorted(glob.glob(path.removeprefix("file://")))]  # noqa: PTH207
         for one in found:
             files += sorted(p for p in one.iterdir() if p.is_file()) if one.is_dir() else [one]
         if not found:
@@ -181,7 +181,7 @@ def _fingerprint(spark: SparkSession, names: Sequence[str]) -> str:
     """A digest of names, sizes and times of files, wherever they are."""
     digest = hashlib.blake2b(digest_size=6)
     jvm: Any = spark._jvm
-    configuration = spark._jsc.hadoopConfiguration()  # type: ignore[attr-defined]
+    configuration = spark._jsc.hadoopConfiguration()
     for number, name in enumerate(names):
         state: list[Any] = [name]
         if number < MOST_FILES_LOOKED_AT:

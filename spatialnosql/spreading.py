@@ -1,7 +1,7 @@
 """Where the documents of an ingest go: an empty collection cut and placed, a grown one cut anew where it drifted.
 
-Every shard has one contiguous range of geohashes, in the order of the shards; inside it there are chunks of even weight.
-The balancer is told to leave the collection alone, and the server not to merge its chunks: the placement is ours.
+Every shard has one contiguous range of geohashes, in the order of the shards; inside it are chunks of even weight. The
+balancer is told to leave the collection alone, and the server not to merge its chunks: the placement is ours.
 """
 
 from __future__ import annotations
@@ -152,8 +152,9 @@ def redistribute(
         # A single place outweighs a shard, and its documents are there: cut between them.
         bounds = key_bounds(collection, gh, expected, bits, len(shards))
     documents = balance(collection, gh, shards, bounds, present, moved)
-    merged = merge_chunks(collection, gh, [*bounds, *(key_of(gh, cut) for cut in plan.bounds)])
-    split_chunks(collection, [*bounds, *(key_of(gh, cut) for cut in plan.bounds)])
+    wanted = bounds + [key for key in (key_of(gh, cut) for cut in plan.bounds) if key not in bounds]
+    merged = merge_chunks(collection, wanted)
+    split_chunks(collection, wanted)
     new = len({str(chunk["min"]) for chunk in chunks(collection)} - before)
     return f"{new} new split points, {merged} old ones merged, {documents:,} documents moved"
 
@@ -164,7 +165,7 @@ def unevenness_of(histogram: Histogram, cuts: Sequence[int]) -> float:
     return unevenness({str(number): float(weight) for number, weight in enumerate(weights)})
 
 
-def merge_chunks(collection: Documents, gh: str, wanted: Sequence[Key]) -> int:
+def merge_chunks(collection: Documents, wanted: Sequence[Key]) -> int:
     """Merge neighbouring chunks of one shard at borders that nobody wants any more; how many borders went."""
     admin = collection.database.client.admin
     keep = {str(bound) for bound in wanted}
