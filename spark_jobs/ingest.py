@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=(),
         metavar="A,B",
         help="columns that identify a row: the same key again replaces it, wherever it was "
-        "(default: a digest of the row; equal rows of one batch are all kept)",
+        "(default: _id of a staging collection, else a digest of the row; equal rows of one batch are all kept)",
     )
     target.add_argument(
         "--location", default="loc", metavar="FIELD", help="of the point (default: %(default)s)"

@@ -24,6 +24,7 @@ from spark_jobs.documents import DIGEST, Shape, identified, shape_of, to_documen
 from spark_jobs.loading import Loaded, load
 from spark_jobs.lookup import Target
 from spark_jobs.parts import part_column
+from spark_jobs.points import find_column
 from spark_jobs.quarantine import set_aside
 from spark_jobs.screening import SWAPPED, Box, Rules, coordinate_columns, home_of, points_inside, screened
 from spark_jobs.sources import Source, open_collection, open_files
@@ -226,13 +227,15 @@ def prepare(spark: SparkSession, uri: str, client: Any, job: Job) -> Work:
         raise UsageError(
             f"{job.into} is a {found[0]['type']}; documents can be ingested into a collection only"
         )
+    if stored and not found:
+        stored = {}  # what an earlier collection of this name left there is not true of this one
     present = collection.count_documents({}, limit=1) if found else 0
-    if present:
-        if not stored:
-            raise UsageError(
-                f"{job.into} has documents and was never adopted; run `spatialnosql adopt {job.into} --location FIELD` "
-                "first, or choose another collection"
-            )
+    if present and not stored:
+        raise UsageError(
+            f"{job.into} has documents and was never adopted; run `spatialnosql adopt {job.into} --location FIELD` "
+            "first, or choose another collection"
+        )
+    if stored:
         for field_name, wanted in (("location", job.location), ("gh", job.gh)):
             if stored.get(field_name, GH_FIELD) != wanted:
                 raise UsageError(
@@ -241,9 +244,8 @@ def prepare(spark: SparkSession, uri: str, client: Any, job: Job) -> Work:
                 )
         if stored.get("form", "any") == "legacy":
             raise UsageError(f"{job.into} has legacy points; the ingest writes GeoJSON")
+    if present:
         present = collection.estimated_document_count()
-    elif stored and not found:
-        stored = {}  # what an earlier collection of this name left there is not true of this one
     return Work(spark, uri, collection, job, deployment, stored, present)
 
 
@@ -264,13 +266,19 @@ def open_source(work: Work) -> Source:
 def make_shape(work: Work, source: Source) -> Shape:
     """How the documents will look."""
     job = work.job
-    coordinates = (job.point,) if job.point else coordinate_columns(source.columns, job.lon, job.lat)
+    if job.point:
+        coordinates = [find_column(source.columns, job.point, (), "--point")]
+    else:
+        coordinates = list(coordinate_columns(source.columns, job.lon, job.lat))
+    keys = job.key
+    if source.kind == "collection" and not (keys or job.select):
+        keys = ("_id",)  # what identifies a document there identifies it here
     return shape_of(
         source.columns,
         select=job.select,
         rename=job.rename,
-        keys=job.key,
-        coordinates=[name for name in coordinates if name],
+        keys=keys,
+        coordinates=coordinates,
         location=job.location,
         gh=job.gh,
     )
@@ -361,6 +369,8 @@ def place(work: Work, present: Histogram, everything: Histogram, fine: Histogram
 def _create(work: Work) -> None:
     """The collection and its metadata, not ready yet; both may be there from an attempt that was cut off."""
     collection, info = work.collection, work.info
+    if work.stored.get("state") == READY:
+        return  # made empty by `create`: it is as it should be
     if not collection.database.list_collections(filter={"name": collection.name}).to_list():
         collection.database.create_collection(collection.name)
     fields = {"location": info.location, "gh": info.gh, "form": info.form, "unhashed": info.unhashed}
@@ -424,7 +434,8 @@ def finish(
         raise SpatialNoSQLError(
             f"{loaded.written:,} documents were written, but {analysis.documents:,} are there; run the batch again"
         )
-    if job.validator and not work.stored.get("validator"):
+    # One that was there before, and without, is left as its owner wants it.
+    if job.validator and work.stored.get("state") != READY:
         record = metadata_collection(collection).update_one
         record({"_id": collection.full_name}, {"$addToSet": {"clauses": digest(clause_of(work.info))}})
         install(collection, work.info, work.stored.get("clauses", ()))

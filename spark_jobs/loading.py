@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pymongo.collection import Collection
 from pymongo.errors import PyMongoError
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException, PySparkImportError, PySparkTypeError
 from pyspark.sql import DataFrame, DataFrameWriter, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -25,6 +25,7 @@ from spark_jobs.lookup import AT, SAME, Target, looked_up, moved_home
 from spark_jobs.session import first_line, mongo_writer
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.progress import Progress
+from spatialnosql.uri import redact
 
 BATCH = 10_000
 ATTEMPTS = 5
@@ -85,11 +86,18 @@ def load(
                     with_state.unpersist()
             return _loaded(counted or found, found["documents"], rows, keyed, moved, attempt)
         except (PySparkException, Py4JError, PyMongoError) as error:
-            if attempt == ATTEMPTS:
+            said = first_line(error)
+            if attempt == ATTEMPTS or not _may_pass(error, said):
                 raise
-            print(f"loading was interrupted ({first_line(error)[:200]}); taken up again", file=sys.stderr)
+            print(f"loading was interrupted ({redact(said)[:200]}); taken up again", file=sys.stderr)
             wait_for(collection)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _may_pass(error: Exception, said: str) -> bool:
+    """Whether an error may be gone when the load is taken up again: not one of the query, nor of a validator."""
+    wrong = isinstance(error, (AnalysisException, PySparkImportError, PySparkTypeError))
+    return not wrong and "failed validation" not in said
 
 
 def _loaded(

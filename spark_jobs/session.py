@@ -122,9 +122,7 @@ def first_line(error: Exception) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _launch(
-    app_name: str, given: Mapping[str, str], local_master: str, *, connector: bool
-) -> SparkSession:
+def _launch(app_name: str, given: Mapping[str, str], local_master: str, *, connector: bool) -> SparkSession:
     """Start a JVM with our defaults below the user's settings."""
     defaults_of_user = _spark_defaults()
     master = given.get("spark.master") or defaults_of_user.get("spark.master") or local_master
