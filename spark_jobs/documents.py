@@ -1,8 +1,9 @@
 """From screened rows to documents: fields chosen and renamed, a deterministic ``_id``, location and ``gh``.
 
-Without key columns the ``_id`` is the geohash, a digest of the row and, from the second of several equal rows on, its
-number among them: equal rows of a batch are all kept, and the same rows again get the same identifiers. It sorts as
-the shard key does, so that inserts in that order go to the end of every index, and it is unique over all shards.
+Without key columns the ``_id`` is 16 bytes: the row's cell, then a digest of the row and, from the second of several
+equal rows on, of its number among them. So equal rows of a batch are all kept, and the same rows again get the same
+identifiers. It sorts as the shard key does, so that inserts in that order go to the end of each index, and is unique
+over all shards.
 
 With key columns the ``_id`` is the key. Then a row may come again with another place, and two rows of a batch may have
 one key: the last of them counts.
@@ -26,7 +27,6 @@ from spatialnosql.errors import UsageError
 DIGEST = "_digest"
 """Of the row, in documents with a key: whether a row that comes again has changed is seen without reading it."""
 PART, NUMBER = "__part", "__number"
-HEX_DIGITS = 16
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,20 @@ def identified(rows: DataFrame, shape: Shape, part: Column, parts: int) -> DataF
         last = last_of_each_key(good.withColumn("_id", key_column(good, shape.keys)))
         return last.withColumn(PART, part).repartitionById(parts, F.col(PART)).sortWithinPartitions(CELL)
     placed = good.withColumn(PART, part).repartitionById(parts, F.col(PART))
-    equal = Window.partitionBy(PART, CELL, DIGEST).orderBy(F.lit(1))
+    # The cell first: the sort goes by the first column as a number, and compares rows only where that is equal.
+    equal = Window.partitionBy(CELL, DIGEST, PART).orderBy(F.lit(1))
     numbered = placed.withColumn(NUMBER, F.row_number().over(equal))
-    digits = F.lpad(F.hex(DIGEST), HEX_DIGITS, "0")
-    number = F.when(F.col(NUMBER) > 1, F.concat(F.lit("-"), F.col(NUMBER).cast("string"))).otherwise("")
-    return numbered.withColumn("_id", F.concat(cell_string(F.col(CELL), LENGTH), digits, number))
+    return numbered.withColumn("_id", digest_id(F.col(CELL), F.col(DIGEST), F.col(NUMBER)))
+
+
+def digest_id(cell: Column, digest: Column, number: Column) -> Column:
+    """The ``_id`` of a row without a key: 8 bytes of its cell, then 8 of its digest and its number among equal rows.
+
+    Bytes, not text: the connector's driver writes text a byte at a time, and indexes hold half as much.
+    """
+    of_one = F.when(number > 1, F.xxhash64(digest, number)).otherwise(digest)
+    # With their highest digit set both have 16 digits, whatever they are, and none needs to be padded.
+    return F.unhex(F.concat(F.hex(cell + F.lit(1 << 60)), F.hex(of_one.bitwiseOR(F.lit(-(1 << 63))))))
 
 
 def last_of_each_key(rows: DataFrame) -> DataFrame:

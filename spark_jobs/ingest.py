@@ -20,7 +20,7 @@ from pymongo.errors import PyMongoError
 
 from spark_jobs.ingest_job import Job, ingest
 from spark_jobs.screening import parse_bounds
-from spark_jobs.session import add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
 from spark_jobs.sources import FORMATS
 from spatialnosql.cli import explain
 from spatialnosql.cluster.deployment import connect, describe
@@ -185,7 +185,11 @@ def run_job(job: Job, uri: str, args: argparse.Namespace) -> Ingestion:
         describe(client)  # says in words when nobody answers, before Spark is started
         started = time.monotonic()
         spark = build_session(
-            "spatialnosql ingest", master=args.master, mongo_uri=uri, config=session_config(args)
+            "spatialnosql ingest",
+            master=args.master,
+            mongo_uri=uri,
+            config=session_config(args),
+            local_master=LOAD_MASTER,
         )
         return ingest(spark, uri, client, job, spark_start_s=time.monotonic() - started)
 

@@ -27,7 +27,7 @@ from spark_jobs.parts import part_column
 from spark_jobs.points import find_column
 from spark_jobs.quarantine import set_aside
 from spark_jobs.screening import SWAPPED, Box, Rules, coordinate_columns, home_of, points_inside, screened
-from spark_jobs.sources import Source, open_collection, open_files
+from spark_jobs.sources import POSITION, SOURCE, Source, open_collection, open_files
 from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
 from spatialnosql.cluster.deployment import Deployment, describe
 from spatialnosql.errors import SpatialNoSQLError, UsageError
@@ -143,7 +143,11 @@ class Refused(SpatialNoSQLError):  # noqa: N818 - says what happened to the batc
 
 def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Ingestion:
     job = work.job
-    rows, counts = count_rows(work, source)
+    rules, counts = count_rows(work, source)
+    rows, traced = (
+        screened(frame, rules, lng=job.lon, lat=job.lat, point=job.point)
+        for frame in (source.rows, source.traced)
+    )
     present = stored_histogram(work)
     everything = merged(present, counts.histogram) if present.total else counts.histogram
     choice = choose_precision(everything, work.shard_count, override=job.precision)
@@ -173,14 +177,14 @@ def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Inges
         return replace(outcome, written=counts.good, placement=words, phases=work.phases)
     shape = make_shape(work, source)
     with work.phase("quarantine", f"setting aside {counts.bad:,} rows"):
-        set_aside(rows, source.columns, work.collection, batch, counts.bad)
+        set_aside(traced, source.columns, work.collection, batch, counts.bad)
     ledger.enter(PLACING, rows=counts.rows, quarantined=counts.bad, reasons=counts.faults)
     with work.phase("place", f"placing {counts.good:,} documents on {work.shard_count} shards"):
         fine = refined(rows, counts.histogram, work.shard_count) if not work.present else counts.histogram
         words = place(work, present, everything, fine, choice)
     ledger.enter(LOADING)
     with work.phase("load", f"loading {counts.good:,} documents"):
-        loaded = load_rows(work, rows, shape, counts, fine, ledger)
+        loaded = load_rows(work, traced if shape.keys else rows, shape, counts, fine, ledger)
     ledger.enter(FINISHING)
     with work.phase("index", "indexing"):
         build_index(work)
@@ -259,7 +263,8 @@ def open_source(work: Work) -> Source:
         source = open_files(work.spark, job.inputs, job.file_format, job.read_options, job.scratch)
     if job.limit is not None:
         # Kept: which rows are the first is not the same in every pass.
-        source.rows = source.rows.limit(job.limit).persist(StorageLevel.MEMORY_AND_DISK)
+        source.traced = source.traced.limit(job.limit).persist(StorageLevel.MEMORY_AND_DISK)
+        source.rows = source.traced.drop(SOURCE, POSITION)
     return source
 
 
@@ -284,20 +289,19 @@ def make_shape(work: Work, source: Source) -> Shape:
     )
 
 
-def count_rows(work: Work, source: Source) -> tuple[DataFrame, Counts]:
-    """The rows with their faults, and their counts: one pass, a second only if some seem to be swapped."""
+def count_rows(work: Work, source: Source) -> tuple[Rules, Counts]:
+    """What makes a row bad, and the counts of all: one pass, a second only if some seem to be swapped."""
     job = work.job
     shape = make_shape(work, source)
     rules = Rules(job.bounds, job.reject_zero, job.find_swapped, shape.keys)
     with work.phase("count", "counting cells"):
-        rows = screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point)
-        counts = count(rows)
+        counts = count(screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point))
         home = home_of(counts.histogram) if job.find_swapped and job.bounds is None else None
         suspects = home is not None and points_inside(counts.histogram, home.mirrored)
         if home is not None and (suspects or SWAPPED in counts.faults):
-            rows = screened(source.rows, replace(rules, home=home), lng=job.lon, lat=job.lat, point=job.point)
-            counts = count(rows)
-    return rows, counts
+            rules = replace(rules, home=home)
+            counts = count(screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point))
+    return rules, counts
 
 
 def stored_histogram(work: Work) -> Histogram:

@@ -26,6 +26,7 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.uri import redact
 
 LOCAL_MASTER = "local[*]"
+LOAD_MASTER = f"local[{2 * (os.cpu_count() or 1)}]"  # half of the tasks of a load wait for the server
 MEMORY_SHARE = 0.25  # of the machine's: a local cluster and the page cache want the rest
 MEMORY_MB = (1024, 8192)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pymongo.collection import Collection
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import (
     ArrayType,
@@ -50,9 +50,11 @@ MOST_FILES_LOOKED_AT = 1_000
 
 @dataclass
 class Source:
-    """What is to be read. The rows have the columns of the source, then `SOURCE` and `POSITION`."""
+    """What is to be read."""
 
     rows: DataFrame
+    traced: DataFrame
+    """The same rows with `SOURCE` and `POSITION`: apart, for where a row came from costs more than reading it."""
     kind: str
     names: tuple[str, ...]
     fingerprint: str
@@ -61,7 +63,7 @@ class Source:
     columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.columns = tuple(name for name in self.rows.columns if name not in (SOURCE, POSITION, CORRUPT))
+        self.columns = tuple(name for name in self.rows.columns if name != CORRUPT)
 
     def close(self) -> None:
         """Remove what was written to read from."""
@@ -84,7 +86,8 @@ def open_files(
         files = _local_files(paths)
         folder = Path(tempfile.mkdtemp(prefix="spatialnosql-geojson-", dir=scratch))
         try:
-            rows = _read_geojson(spark, files, folder)
+            traced = _read_geojson(spark, files, folder)
+            rows = traced.drop(SOURCE, POSITION)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -93,17 +96,10 @@ def open_files(
         reader = spark.read.options(**given)
         rows = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[kind](reader, list(paths))
         names = sorted(rows.inputFiles())
-        # A block of a file and a number that grows within a task: together, the order of the source.
-        rows = rows.select(
-            "*",
-            F.col("_metadata.file_path").alias(SOURCE),
-            F.struct(
-                "_metadata.file_path", "_metadata.file_block_start", F.monotonically_increasing_id()
-            ).alias(POSITION),
-        )
+        traced = rows.select("*", F.col("_metadata.file_path").alias(SOURCE), _position().alias(POSITION))
     if not names:
         raise UsageError(f"no files in {', '.join(paths)}")
-    return Source(_storable(rows), kind, tuple(names), _fingerprint(spark, names), folder)
+    return Source(_storable(rows), _storable(traced), kind, tuple(names), _fingerprint(spark, names), folder)
 
 
 def open_collection(spark: SparkSession, staging: Collection[dict[str, Any]]) -> Source:
@@ -113,14 +109,12 @@ def open_collection(spark: SparkSession, staging: Collection[dict[str, Any]]) ->
     if not schema.fields:
         raise UsageError(f"{staging.full_name} has no documents to ingest")
     read = mongo_reader(spark, database, name).schema(schema).load()
-    rows = read.select(
-        "*",
-        F.lit(staging.full_name).alias(SOURCE),
-        F.struct(F.monotonically_increasing_id()).alias(POSITION),
+    traced = read.select(
+        "*", F.lit(staging.full_name).alias(SOURCE), F.monotonically_increasing_id().alias(POSITION)
     )
     count = staging.estimated_document_count()
     fingerprint = hashlib.blake2b(f"{staging.full_name} {count}".encode(), digest_size=6).hexdigest()
-    return Source(_storable(rows), "collection", (staging.full_name,), fingerprint)
+    return Source(_storable(read), _storable(traced), "collection", (staging.full_name,), fingerprint)
 
 
 def _read_parquet(reader: DataFrameReader, paths: list[str]) -> DataFrame:
@@ -159,10 +153,13 @@ def _read_geojson(spark: SparkSession, files: Sequence[Path], folder: Path) -> D
         *columns,
         F.col(f"feature.{GEOMETRY}").alias(GEOMETRY),
         F.col("source").alias(SOURCE),
-        F.struct("_metadata.file_path", "_metadata.file_block_start", F.monotonically_increasing_id()).alias(
-            POSITION
-        ),
+        _position().alias(POSITION),
     )
+
+
+def _position() -> Column:
+    """A block of a file and a number that grows within a task: together, the order of the source."""
+    return F.struct("_metadata.file_path", "_metadata.file_block_start", F.monotonically_increasing_id())
 
 
 def _local_files(paths: Sequence[str]) -> list[Path]:

@@ -32,7 +32,7 @@ from spatialnosql.verify import verify
 
 pytestmark = [pytest.mark.spark, pytest.mark.mongo]
 ROOT = Path(__file__).resolve().parents[1]
-ROWS = [*city(20_000), *city(20_000)[:500]]  # some of them twice
+ROWS = [*city(8_000), *city(8_000)[:500]]  # some of them twice
 BAD = ["1,,,,"] * 7
 
 
@@ -57,7 +57,7 @@ def ingest(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Ingest]:
-    monkeypatch.setattr(loading, "BATCH", 200)  # slow enough to be met half way
+    monkeypatch.setattr(loading, "BATCH", 100)  # slow enough to be met half way
     monkeypatch.setattr(loading, "PAUSE_S", 0.5)
     with MongoClient[dict[str, Any]](own.uri, serverSelectionTimeoutMS=10_000) as client:
         name = "killed_" + "".join(c for c in request.node.name if c.isalnum())[:30]
@@ -68,19 +68,19 @@ def ingest(
 def check_end(ingest: Ingest, outcome: dict[str, Any]) -> None:
     """The end is that of a run which nobody disturbed."""
     target = ingest.target
-    assert (outcome["rows"], outcome["written"], outcome["quarantined"]) == (20_507, 20_500, 7)
-    assert outcome["accounted"] == 20_507
+    assert (outcome["rows"], outcome["written"], outcome["quarantined"]) == (8_507, 8_500, 7)
+    assert outcome["accounted"] == 8_507
     numbers = sorted(document["number"] for document in target.find({}, {"number": 1}))
     assert numbers == sorted(row[0] for row in ROWS)
     assert target.database.trips_quarantine.count_documents({}) == 7
     assert verify(target).is_sound
     stored = metadata_collection(target).find_one({"_id": target.full_name})
-    assert (stored["state"], stored["documents"]) == ("ready", 20_500)
+    assert (stored["state"], stored["documents"]) == ("ready", 8_500)
     assert "loc_2dsphere" in target.index_information()
     assert [batch["state"] for batch in batches(target)] == ["done"]
 
 
-def when_half_way(target: Any, action: Callable[[], None], documents: int = 3_000) -> threading.Thread:
+def when_half_way(target: Any, action: Callable[[], None], documents: int = 1_000) -> threading.Thread:
     """Do something as soon as the collection has some documents, but not all."""
 
     def watch() -> None:
@@ -131,7 +131,7 @@ def test_a_shard_that_stays_away(
     ingest.uri = uri
     bring_up(own.state, programs)
     assert next(batch["state"] for batch in batches(ingest.target)) in ("failed", "loading")
-    assert 0 < ingest.target.count_documents({}) < 20_500
+    assert 0 < ingest.target.count_documents({}) < 8_500
     outcome = ingest(path, "--batch", "night")
     assert outcome["attempts"] == 2
     check_end(ingest, outcome)
@@ -139,7 +139,7 @@ def test_a_shard_that_stays_away(
 
 def driver(ingest: Ingest, path: str, *options: str) -> subprocess.Popen[bytes]:
     """The job in a process of its own, with small batches."""
-    code = "import sys; from spark_jobs import loading; loading.BATCH = 200\n"
+    code = "import sys; from spark_jobs import loading; loading.BATCH = 100\n"
     code += "from spatialnosql.cli import main; sys.exit(main())"
     arguments = [
         "ingest",
@@ -191,7 +191,7 @@ def test_the_driver(ingest: Ingest, tmp_path: Path) -> None:
     process.communicate(timeout=240)
     thread.join()
     assert process.returncode == -signal.SIGKILL
-    assert 0 < ingest.target.count_documents({}) < 20_500
+    assert 0 < ingest.target.count_documents({}) < 8_500
     assert [batch["state"] for batch in batches(ingest.target)] == ["loading"]
     outcome = ingest(path, "--batch", "night")
     assert outcome["attempts"] == 2

@@ -235,8 +235,13 @@ def test_an_array_in_a_line_of_json_and_a_field_in_few_documents(
     rare = [{"at": [x, y], "n": n} for n, x, y, *_ in ROWS[:1500]]
     rare[1400]["seen"] = {"by": "one", "times": [1, 2]}
     database.staging.insert_many(rare)
-    outcome = ingest("--from", f"{database.name}.staging", "--point", "at", "--key", "_id")
+    outcome = ingest("--from", f"{database.name}.staging", "--point", "at")
     assert outcome["written"] == 1500
+    # A document of the staging collection is known by its _id: what was corrected there replaces what was here.
+    database.staging.update_one({"n": 7}, {"$set": {"at": [2.0, 48.0], "n": 7000}})
+    outcome = ingest("--from", f"{database.name}.staging", "--point", "at", "--batch", "again")
+    assert (outcome["written"], outcome["replaced"], outcome["already_there"]) == (0, 1, 1499)
+    assert ingest.target.count_documents({}) == 1500
     assert ingest.target.find_one({"n": 1400})["seen"] == {"by": "one", "times": [1, 2]}  # type: ignore[index]
 
 
