@@ -164,8 +164,9 @@ def test_near_keeps_the_contract(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert set(part["variants"]) == {"plain", "unrewritten", "rewritten"}
         assert part["variants"]["unrewritten"]["n_queries"] <= near.UNREWRITTEN_PLACES
         assert set(part["ratio_wall"]) == set(part["variants"])
-    for name, most in (("k10", 40), ("k10_empty", 40), ("geonear_k10", 40)):
-        assert result["queries"][name]["variants"]["rewritten"]["results"] == most
+    for name in ("k10", "k10_empty", "geonear_k10"):
+        part = result["queries"][name]
+        assert part["variants"]["rewritten"]["results"] == 10 * part["n_queries"] > 0
     dense, empty = (
         result["queries"][f"within_2km{suffix}"]["variants"]["plain"] for suffix in ("", "_empty")
     )
@@ -226,7 +227,7 @@ def test_places_move_less_than_a_millimetre_and_stay_on_the_map() -> None:
 
 def test_slow_places_are_left_out_and_some_are_always_asked() -> None:
     slow = Variant("plain", lambda _: time.sleep(0.02))
-    assert len(near.within_budget(list(range(30)), slow, 0.1)) in range(4, 12)
+    assert len(near.within_budget(list(range(30)), slow, 0.1)) in range(3, 12)
     assert len(near.within_budget(list(range(30)), slow, 0.0)) == near.FEWEST_PLACES
     assert near.within_budget([1, 2], slow, 9.0) == [1, 2]
 
