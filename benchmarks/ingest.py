@@ -33,7 +33,7 @@ from spatialnosql.city import KINDS, generate_city
 from spatialnosql.placement import shard_by_hash
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
-WARM_UP_ROWS = 20_000
+WARM_UP_ROWS = 100_000
 THREADS, BATCH = 4, 10_000
 PIECE = 1_000_000  # rows generated at a time: the generator's own memory must not be what is measured
 LARGE = 3_000_000  # from here on each variant runs once
@@ -46,9 +46,10 @@ def run(options: Options) -> dict[str, Any]:
         open_deployment(options) as bench,
     ):
         started = time.monotonic()
-        spark = start_spark(bench.uri)
+        spark, ours = start_spark(bench.uri)
         session_s = time.monotonic() - started
-        small = write_rows(options, WARM_UP_ROWS, Path(folder) / "warm_up.parquet")
+        few = min(WARM_UP_ROWS, options.limit or WARM_UP_ROWS)
+        small = write_rows(options, few, Path(folder) / "warm_up.parquet")
         ingested(bench, spark, small, "warm_up")
         warm_s = time.monotonic() - started
         print(f"Spark started and warmed up in {warm_s:.1f} s", file=sys.stderr, flush=True)
@@ -58,7 +59,8 @@ def run(options: Options) -> dict[str, Any]:
             repeats = 1 if size >= LARGE else options.repeats
             queries[str(path.rows)] = measure(bench, spark, path, repeats)
             path.path.unlink()
-        spark.stop()
+        if ours:
+            spark.stop()
     last = queries[list(queries)[-1]]
     return {
         "benchmark": "ingest",
@@ -217,10 +219,14 @@ def scripted(bench: Bench, path: Rows) -> dict[str, Any]:
     return {"wall_s": ended - started, "phases": phases, "docs": sum(held.values()), "shards": held}
 
 
-def start_spark(uri: str) -> Any:
+def start_spark(uri: str) -> tuple[Any, bool]:
+    """A session, and whether it was started here: one that was there already is not ours to stop."""
+    from pyspark import SparkContext
+
     from spark_jobs.session import LOAD_MASTER, build_session
 
-    return build_session("spatialnosql benchmark ingest", mongo_uri=uri, local_master=LOAD_MASTER)
+    ours = SparkContext._active_spark_context is None
+    return build_session("spatialnosql benchmark ingest", mongo_uri=uri, local_master=LOAD_MASTER), ours
 
 
 def ingested(bench: Bench, spark: Any, path: Rows, name: str = "ingest") -> dict[str, Any]:
