@@ -231,7 +231,8 @@ def start_spark(uri: str) -> tuple[Any, bool]:
 
 def ingested(bench: Bench, spark: Any, path: Rows, name: str = "ingest") -> dict[str, Any]:
     """The job, in the Spark that runs already."""
-    from spark_jobs.ingest_job import Job, ingest
+    from spark_jobs.ingest_job import ingest
+    from spark_jobs.ingest_work import Job
 
     job = Job(
         f"{bench.database.name}.{name}", (str(path.path),), lon=path.lng, lat=path.lat, batch="benchmark"

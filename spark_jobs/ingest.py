@@ -18,7 +18,8 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
 
 from pymongo.errors import PyMongoError
 
-from spark_jobs.ingest_job import Job, ingest
+from spark_jobs.ingest_job import ingest
+from spark_jobs.ingest_work import Job
 from spark_jobs.screening import parse_bounds
 from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
 from spark_jobs.sources import FORMATS

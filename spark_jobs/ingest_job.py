@@ -8,112 +8,38 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from pymongo import GEOSPHERE
 from pymongo.collection import Collection
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.cell_counts import Counts, count, merged, refined
 from spark_jobs.documents import DIGEST, Shape, identified, shape_of, to_documents
+from spark_jobs.ingest_finish import build_index, finish
+from spark_jobs.ingest_place import foreseen, place, stored_histogram
+from spark_jobs.ingest_work import Job, Work
 from spark_jobs.loading import Loaded, load
 from spark_jobs.lookup import Target
 from spark_jobs.parts import part_column
 from spark_jobs.points import find_column
 from spark_jobs.quarantine import set_aside
-from spark_jobs.screening import SWAPPED, Box, Rules, coordinate_columns, home_of, points_inside, screened
+from spark_jobs.screening import SWAPPED, Rules, coordinate_columns, home_of, points_inside, screened
 from spark_jobs.sources import POSITION, SOURCE, Source, open_collection, open_files
-from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
-from spatialnosql.cluster.deployment import Deployment, describe
+from spatialnosql.cluster.deployment import describe
 from spatialnosql.errors import SpatialNoSQLError, UsageError
 from spatialnosql.histogram import Histogram
-from spatialnosql.info import GH_FIELD, CollectionInfo
+from spatialnosql.info import GH_FIELD
 from spatialnosql.ingestion import Ingestion
 from spatialnosql.ledger import DONE, FAILED, FINISHING, LOADING, PLACING, REFUSED, Ledger, open_batch
-from spatialnosql.metadata import ADOPTING, READY, histogram_from_document, metadata_collection
-from spatialnosql.sharding import chunks, is_wanted, shard, shard_key, unevenness
-from spatialnosql.skew import Choice, choose_precision
-from spatialnosql.spreading import layout, place_empty, predicted, redistribute
+from spatialnosql.metadata import metadata_collection
+from spatialnosql.sharding import chunks
+from spatialnosql.skew import choose_precision
 from spatialnosql.target import split_namespace
-from spatialnosql.validator import clause_of, digest, install
 
 Documents = Collection[dict[str, Any]]
-
-SKEW_DRIFT = 1.5
-"""Cut anew when the cells that chunks are cut at have become that much more skewed than the best."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is to be done; the names are those of the command line's options."""
-
-    into: str
-    inputs: tuple[str, ...] = ()
-    source: str | None = None  # a staging collection, in the place of files
-    file_format: str | None = None
-    read_options: Mapping[str, str] = field(default_factory=dict)
-    scratch: str | None = None
-    lon: str | None = None
-    lat: str | None = None
-    point: str | None = None
-    select: tuple[str, ...] = ()
-    rename: Mapping[str, str] = field(default_factory=dict)
-    key: tuple[str, ...] = ()
-    location: str = "loc"
-    gh: str = GH_FIELD
-    limit: int | None = None
-    batch: str | None = None
-    max_bad: float = 0.05
-    bounds: Box | None = None
-    reject_zero: bool = False
-    find_swapped: bool = True
-    precision: int | None = None
-    drift: float = 1.1
-    reshard: bool = False
-    validator: bool = True
-    write_concern: str | None = None
-    dry_run: bool = False
-
-
-@dataclass
-class Work:
-    """What the phases share."""
-
-    spark: SparkSession
-    uri: str
-    collection: Documents
-    job: Job
-    deployment: Deployment
-    stored: dict[str, Any]  # the metadata as found at the start
-    present: int  # documents in the collection, at the start
-    phases: dict[str, float] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def phase(self, name: str, words: str) -> Iterator[None]:
-        """Say what is being done, and how long it took."""
-        print(f"{words} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - started
-
-    @property
-    def info(self) -> CollectionInfo:
-        """The fields of the collection, as they are or will be."""
-        form = self.stored.get("form", "geojson")
-        unhashed = bool(self.stored.get("unhashed", False))
-        return CollectionInfo(self.collection.full_name, self.job.location, self.job.gh, form, unhashed)
-
-    @property
-    def shard_count(self) -> int:
-        """How many shards there are; 1 where there are none."""
-        return max(len(self.deployment.shards), 1)
 
 
 def ingest(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s: float = 0.0) -> Ingestion:
@@ -304,86 +230,7 @@ def count_rows(work: Work, source: Source) -> tuple[Rules, Counts]:
     return rules, counts
 
 
-def stored_histogram(work: Work) -> Histogram:
-    """What was in the collection before this batch, as far as the metadata knows."""
-    if work.present and work.stored.get("histogram"):
-        return histogram_from_document(work.stored["histogram"])
-    if work.present and work.stored.get("state") == READY:
-        return measure(work.collection, work.job.gh).histogram
-    return Histogram.of_cells([], 35)
-
-
-# -- placing ----------------------------------------------------------------------------------------------
-
-
-def is_spread(work: Work) -> bool:
-    """Whether the collection lies on shards by geohash."""
-    return work.deployment.is_sharded and is_wanted(shard_key(work.collection), work.job.gh)
-
-
-def drifted(work: Work, everything: Histogram, choice: Choice) -> str | None:
-    """Why the chunks should be cut anew before old and new lie together, or None."""
-    held = predicted(work.collection, work.job.gh, work.deployment.shards, everything)
-    uneven = unevenness(held)
-    if uneven > work.job.drift:
-        return f"the fullest shard would hold {uneven:.2f} times the mean, more than {work.job.drift:g}"
-    before = (work.stored.get("precision") or {}).get("bits")
-    skews = {row.bits: row.skewness for row in choice.table}
-    old, new = skews.get(before) if before else None, skews.get(choice.bits)
-    if old is not None and new is not None and old > SKEW_DRIFT * max(new, 1.0):
-        return f"cells of {before} bits have become more skewed ({old:.1f}) than those of {choice.bits} ({new:.1f})"
-    return None
-
-
-def foreseen(work: Work, everything: Histogram, choice: Choice) -> str:
-    """What `place` would do, in words."""
-    shards = work.shard_count
-    if not work.deployment.is_sharded:
-        return f"the deployment is a {work.deployment.kind}, not sharded"
-    if work.present and not is_spread(work):
-        return "the collection is not sharded by geohash, and stays as it is"
-    if work.present:
-        why = drifted(work, everything, choice)
-        return f"would be cut anew: {why}" if why else "would stay as it is"
-    plan = layout(everything, choice.bits, shards)
-    return f"would be cut into {len(plan.bounds) + 1} chunks on {shards} shards"
-
-
-def place(work: Work, present: Histogram, everything: Histogram, fine: Histogram, choice: Choice) -> str:
-    """Create and spread the collection while it is empty, or cut it anew if it has drifted; says what it did."""
-    job, collection, shards = work.job, work.collection, work.deployment.shards
-    if not work.present:
-        _create(work)
-        if not work.deployment.is_sharded:
-            collection.create_index([(job.gh, 1), ("_id", 1)])
-            return f"the deployment is a {work.deployment.kind}, not sharded"
-        words = shard(collection, job.gh, shards)
-        plan = layout(fine, choice.bits, len(shards))
-        place_empty(collection, job.gh, shards, plan)
-        return f"{words}, cut into {len(plan.bounds) + 1} chunks at cells of {choice.bits} bits while it was empty"
-    if not is_spread(work):
-        return "left as it is: not sharded by geohash"
-    why = "asked for" if job.reshard else drifted(work, everything, choice)
-    if why is None:
-        return "left as it is: what came fits the chunks"
-    did = redistribute(collection, job.gh, shards, present, everything, choice.bits, reshard=job.reshard)
-    return f"{did} ({why})"
-
-
-def _create(work: Work) -> None:
-    """The collection and its metadata, not ready yet; both may be there from an attempt that was cut off."""
-    collection, info = work.collection, work.info
-    if work.stored.get("state") == READY:
-        return  # made empty by `create`: it is as it should be
-    if not collection.database.list_collections(filter={"name": collection.name}).to_list():
-        collection.database.create_collection(collection.name)
-    fields = {"location": info.location, "gh": info.gh, "form": info.form, "unhashed": info.unhashed}
-    now = dt.datetime.now(dt.timezone.utc)
-    entry = {**fields, "state": ADOPTING, "validator": False, "started": now}
-    metadata_collection(collection).replace_one({"_id": info.namespace}, entry, upsert=True)
-
-
-# -- loading, and what comes after ------------------------------------------------------------------------
+# -- loading -----------------------------------------------------------------------------------------------
 
 
 def load_rows(
@@ -412,47 +259,3 @@ def load_rows(
         plan=ledger.plan,
         write_concern=work.job.write_concern,
     )
-
-
-def build_index(work: Work) -> None:
-    """A 2dsphere index, unless the location has a geo index of its own."""
-    location = work.job.location
-    kinds = ((location, "2dsphere"), (location, "2d"))
-    if not any(next(iter(index["key"].items())) in kinds for index in work.collection.list_indexes()):
-        work.collection.create_index([(location, GEOSPHERE)])
-
-
-def finish(
-    work: Work, ledger: Ledger, counts: Counts, loaded: Loaded, present: Histogram, choice: Choice
-) -> tuple[Analysis, str]:
-    """Validator, histogram, distribution: what the rewriter must know; and in words what had to be moved at last."""
-    job, collection = work.job, work.collection
-    clean = not (loaded.already_there or loaded.replaced or loaded.superseded or ledger.taken_up)
-    held = quick_distribution(collection)
-    if clean and sum(held.values()) == work.present + loaded.written and (present.total or not work.present):
-        histogram = merged(present, counts.histogram) if present.total else counts.histogram
-        analysis = Analysis(collection.full_name, at_most(histogram), choice, 0, held)
-    else:
-        analysis = measure(collection, job.gh, precision=job.precision)
-    if not work.present and analysis.documents + analysis.without_gh < loaded.written:
-        raise SpatialNoSQLError(
-            f"{loaded.written:,} documents were written, but {analysis.documents:,} are there; run the batch again"
-        )
-    # One that was there before, and without, is left as its owner wants it.
-    if job.validator and work.stored.get("state") != READY:
-        record = metadata_collection(collection).update_one
-        record({"_id": collection.full_name}, {"$addToSet": {"clauses": digest(clause_of(work.info))}})
-        install(collection, work.info, work.stored.get("clauses", ()))
-        record({"_id": collection.full_name}, {"$set": {"validator": True}})
-    words = ""
-    shards = work.deployment.shards
-    if is_spread(work) and len(shards) > 1 and unevenness(analysis.shards) > job.drift:
-        # A place that outweighs a shard can be cut between its documents only once they are there.
-        words = redistribute(collection, job.gh, shards, analysis.histogram, analysis.histogram, choice.bits)
-        analysis = replace(analysis, shards=distribution(collection, job.gh))
-    store(collection, analysis)
-    now = dt.datetime.now(dt.timezone.utc)
-    metadata_collection(collection).update_one(
-        {"_id": collection.full_name}, {"$set": {"state": READY, "adopted": now, "batch": ledger.batch}}
-    )
-    return analysis, words
