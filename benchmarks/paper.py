@@ -7,7 +7,8 @@
 
 Of each: the time, and the documents and keys that explain says were examined. Only the paper's rewrite has a precision:
 ``paper_25``, ``paper_30`` and ``paper_35``, each on a collection sharded by that precision (`mbr`). Its lists of cells
-are computed beforehand. ``--out DIR`` draws the figures.
+are computed beforehand; ours are computed when asked, and in repeats may come from its cache. ``--out DIR`` draws the
+figures.
 
 What differs from the paper: MongoDB 8 on one machine where it had 4.0 on a cluster; all shards have equal shares; a
 sample of neighbourhoods where it had one.
