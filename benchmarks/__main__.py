@@ -39,7 +39,9 @@ REGISTRY: tuple[Benchmark, ...] = (
     ),
     Benchmark("throughput", "benchmarks.throughput", "queries a second, eight clients on random polygons"),
     Benchmark("paper", "benchmarks.paper", "the paper's own experiments: its figures 2 to 4"),
-    Benchmark("ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"),
+    Benchmark(
+        "ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"
+    ),
 )
 
 
