@@ -10,7 +10,7 @@ help:  ## what there is
 	@echo "make demo    a local sharded MongoDB, a generated city, rewritten queries against plain ones"
 	@echo "make test    every test, on a real cluster and a real Spark (PYTEST_ARGS='-k cover' for some)"
 	@echo "make lint    ruff and mypy --strict"
-	@echo "make bench   every benchmark, small (BENCH='cover --json' for one; see benchmarks/)"
+	@echo "make bench   every benchmark, small (BENCH='containment --json' for one, BENCH=--list for all)"
 	@echo "make wheel   build dist/*.whl and try it in an empty environment"
 	@echo "make lock    pin the newest allowed versions into requirements.lock"
 	@echo "make clean   remove the environment and everything that was built"

@@ -38,6 +38,10 @@ REGISTRY: tuple[Benchmark, ...] = (
         "near", "benchmarks.near", "the nearest few and all within a radius, from dense and empty places"
     ),
     Benchmark("throughput", "benchmarks.throughput", "queries a second, eight clients on random polygons"),
+    Benchmark("paper", "benchmarks.paper", "the paper's own experiments: its figures 2 to 4"),
+    Benchmark(
+        "ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"
+    ),
 )
 
 
@@ -70,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--repeats", type=positive, default=3, metavar="N", help="runs per variant (default: 3)"
     )
     parser.add_argument("--uri", help="use this MongoDB and start no cluster; server CPU is then unknown")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="for the figures of those that draw some")
     parser.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
@@ -105,7 +110,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     results: dict[str, dict[str, Any]] = {}
     try:
         options = Options(
-            args.data, args.polygons, args.shards, args.seed, args.limit, args.repeats, resolve_uri(args.uri)
+            data=args.data,
+            polygons=args.polygons,
+            shards=args.shards,
+            seed=args.seed,
+            limit=args.limit,
+            repeats=args.repeats,
+            uri=resolve_uri(args.uri),
+            out=args.out,
         )
         for benchmark in chosen:
             print(f"benchmark {benchmark.name}: {benchmark.help}", file=sys.stderr, flush=True)

@@ -19,7 +19,7 @@ _KEYS = ("import_s", "first_s", "second_s", "client_cpu_s")
 
 
 def cold_queries(
-    uri: str, variants: Mapping[str, dict[str, Any]], *, repeats: int = REPEATS, reference: str = "plain"
+    uri: str, variants: Mapping[str, dict[str, Any]], *, repeats: int | None = None, reference: str = "plain"
 ) -> dict[str, Any]:
     """Medians for each variant: ``first_s`` the first query, ``second_s`` another, ``client_cpu_s`` the whole process.
 
@@ -27,7 +27,7 @@ def cold_queries(
     """
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     names = list(variants)
-    for run in range(repeats):
+    for run in range(repeats or REPEATS):
         for name in names if run % 2 == 0 else reversed(names):
             runs[name].append(_run({"uri": uri, **variants[name]}))
     result = {

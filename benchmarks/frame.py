@@ -73,9 +73,7 @@ class Comparison:
         return {
             "n_queries": self.n_queries,
             "variants": variants,
-            "ratio": self._ratios(variants, ("server_cpu_s",)),
-            "ratio_total": self._ratios(variants, ("server_cpu_s", "client_cpu_s")),
-            "ratio_wall": self._ratios(variants, ("wall_s",)),
+            **ratios(variants, self.reference),
             "equal": not self.unequal,
         }
 
@@ -92,14 +90,27 @@ class Comparison:
         """The lowest of (reference / variant) of the median wall times of any single query."""
         return min(self.query_ratios_wall(name), default=None)
 
-    def _ratios(self, variants: dict[str, dict[str, Any]], keys: Sequence[str]) -> dict[str, float | None]:
-        base = _sum(variants[self.reference], keys)
-        ratios: dict[str, float | None] = {}
-        for name, values in variants.items():
-            cost = _sum(values, keys)
-            # Below a clock tick nothing was measured, so there is nothing to divide by.
-            ratios[name] = None if base is None or not cost else round(base / cost, 3)
-        return ratios
+
+def ratios(variants: dict[str, dict[str, Any]], reference: str) -> dict[str, dict[str, float | None]]:
+    """Reference / variant of server CPU (``ratio``), of all CPU (``ratio_total``) and of wall time."""
+    kinds = {
+        "ratio": ("server_cpu_s",),
+        "ratio_total": ("server_cpu_s", "client_cpu_s"),
+        "ratio_wall": ("wall_s",),
+    }
+    return {kind: _ratios(variants, reference, keys) for kind, keys in kinds.items()}
+
+
+def _ratios(
+    variants: dict[str, dict[str, Any]], reference: str, keys: Sequence[str]
+) -> dict[str, float | None]:
+    base = _sum(variants[reference], keys)
+    found: dict[str, float | None] = {}
+    for name, values in variants.items():
+        cost = _sum(values, keys)
+        # Below a clock tick nothing was measured, so there is nothing to divide by.
+        found[name] = None if base is None or not cost else round(base / cost, 3)
+    return found
 
 
 def compare(

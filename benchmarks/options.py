@@ -17,3 +17,4 @@ class Options:
     limit: int | None = None
     repeats: int = 3
     uri: str | None = None
+    out: Path | None = None

@@ -4,7 +4,7 @@ Every process has its own client, draws polygons by its own seed, and asks as fa
 rewritten take turns, in rounds of some seconds. A process is started, connected and has asked one query before the
 clock runs, as a server's workers are. Each count is compared with what plain said beforehand.
 
-``ratio_qps`` is rewritten / plain. ``client_cpu_s`` is that of all processes together.
+``ratio_qps`` is rewritten / plain. ``wall_s``, ``server_cpu_s`` and ``client_cpu_s`` are a query's share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pymongo import MongoClient
 
 from benchmarks.data import load_points, load_polygons
 from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
-from benchmarks.frame import aligned, cell_text
+from benchmarks.frame import aligned, cell_text, ratios
 from benchmarks.options import Options
 
 ROWS, POLYGONS = 200_000, 60
@@ -69,15 +69,21 @@ class Rounds:
         server = [ran.server_cpu_s for ran in self.rounds if ran.server_cpu_s is not None]
         p50, p95, p99 = (1e3 * np.percentile(latencies, [50, 95, 99])).tolist()
         queries = len(latencies)
+        qps = statistics.median(ran.qps for ran in self.rounds)
         return {
-            "qps": round(statistics.median(ran.qps for ran in self.rounds), 2),
+            "qps": round(qps, 2),
             "qps_rounds": [round(ran.qps, 2) for ran in self.rounds],
             "p50_ms": round(p50, 3),
             "p95_ms": round(p95, 3),
             "p99_ms": round(p99, 3),
-            "queries": queries,
-            "server_cpu_ms_per_query": round(1e3 * sum(server) / queries, 3) if server else None,
-            "client_cpu_ms_per_query": round(1e3 * sum(ran.client_cpu_s for ran in self.rounds) / queries, 3),
+            # A query's share: the variants did not answer equally many.
+            "wall_s": round(1 / qps, 6) if qps else None,
+            "server_cpu_s": round(sum(server) / queries, 6) if server else None,
+            "client_cpu_s": round(sum(ran.client_cpu_s for ran in self.rounds) / queries, 6),
+            "keys": None,
+            "docs": None,
+            "shards": None,
+            "results": queries,
         }
 
 
@@ -123,6 +129,7 @@ def run(options: Options) -> dict[str, Any]:
         "n_processes": PROCESSES,
         "n_polygons": len(areas),
         "variants": variants,
+        **ratios(variants, "plain"),
         "ratio_qps": {name: _ratio(values["qps"], base["qps"]) for name, values in variants.items()},
         "ratio_p50": {name: _ratio(base["p50_ms"], values["p50_ms"]) for name, values in variants.items()},
         "ratio_p95": {name: _ratio(base["p95_ms"], values["p95_ms"]) for name, values in variants.items()},
@@ -200,18 +207,23 @@ def _client(work: Work, ready: Any, go: Any, results: Any) -> None:
 
 
 def table(result: dict[str, Any]) -> str:
-    columns = (
-        "qps",
-        "p50_ms",
-        "p95_ms",
-        "p99_ms",
-        "queries",
-        "server_cpu_ms_per_query",
-        "client_cpu_ms_per_query",
-    )
-    rows = [["variant", *(column.replace("_", " ") for column in columns), "qps ratio"]]
+    rows = [
+        [
+            "variant",
+            "queries/s",
+            "p50 ms",
+            "p95 ms",
+            "p99 ms",
+            "queries",
+            "server CPU ms",
+            "client CPU ms",
+            "ratio",
+        ]
+    ]
     for name, values in result["variants"].items():
-        cells = [cell_text(values[column]) for column in columns]
+        shown = [values[column] for column in ("qps", "p50_ms", "p95_ms", "p99_ms", "results")]
+        each = [values[column] and 1e3 * values[column] for column in ("server_cpu_s", "client_cpu_s")]
+        cells = [cell_text(value) for value in (*shown, *each)]
         rows.append([name, *cells, cell_text(result["ratio_qps"][name], "x")])
     lines = [
         f"throughput: {result['n_points']:,} points, {result['n_shards']} shards, {result['n_processes']} client "

@@ -57,13 +57,13 @@ def measure_worst(
     *,
     name: Callable[[Query], str] = str,
     fresh: Callable[[Query, int], Query] | None = None,
-    candidates: int = CANDIDATES,
-    repeats: int = REPEATS,
+    candidates: int | None = None,
+    repeats: int | None = None,
 ) -> list[Measured]:
     """The candidates measured again, the lowest ratio first."""
     ratios = comparison.query_ratios_wall(other.name)
     known = comparison.query_walls(plain.name), comparison.query_walls(other.name)
-    chosen = sorted(range(len(queries)), key=ratios.__getitem__)[:candidates]
+    chosen = sorted(range(len(queries)), key=ratios.__getitem__)[: candidates or CANDIDATES]
     found = []
     for number in chosen:
         label, first = name(queries[number]), ratios[number]
@@ -75,7 +75,7 @@ def measure_worst(
             continue
         walls: dict[str, list[float]] = {plain.name: [], other.name: []}
         started = time.perf_counter()
-        for run in range(repeats):
+        for run in range(repeats or REPEATS):
             # Runs that the comparison had are not fresh any more.
             query = queries[number] if fresh is None else fresh(queries[number], 1000 + run)
             for variant in (plain, other) if run % 2 == 0 else (other, plain):

@@ -17,7 +17,15 @@ from spatialnosql.errors import UsageError
 LNG, LAT = "lng", "lat"
 LNG_NAMES = ("lng", "lon", "long", "longitude", "x")
 LAT_NAMES = ("lat", "latitude", "y")
-SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+SUFFIXES = {
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".geojson": "geojson",
+    ".geojsonl": "geojson",
+}
 FORMATS = ("parquet", "csv", "json")
 COMPRESSED = frozenset({".gz", ".bz2", ".zst", ".xz"})
 
@@ -34,14 +42,17 @@ def read_files(spark: SparkSession, paths: Sequence[str], file_format: str | Non
     return reader.load(list(paths))
 
 
-def format_of(paths: Sequence[str]) -> str:
+def format_of(paths: Sequence[str], formats_known: Sequence[str] = FORMATS) -> str:
     """The one format of all inputs, by their names, or by the names in a local folder."""
     found = {path: _format_of_one(path) for path in paths}
+    found = {path: name if name in formats_known else None for path, name in found.items()}
     formats = set(found.values())
     if len(formats) == 1 and None not in formats:
         return str(formats.pop())
     described = ", ".join(f"{path}: {name or 'unknown'}" for path, name in found.items())
-    raise UsageError(f"inputs must be of one known format ({described}); say which with --format {FORMATS}")
+    raise UsageError(
+        f"inputs must be of one known format ({described}); say which with --format {formats_known}"
+    )
 
 
 def _format_of_one(path: str) -> str | None:
@@ -68,14 +79,15 @@ def select_points(
     point or a pair.
     """
     if location is not None:
-        x, y = _location_columns(rows, location)
+        x, y = location_columns(rows, location)
     else:
-        x = F.col(_quoted(_find_column(rows.columns, lng, LNG_NAMES, "--lon")))
-        y = F.col(_quoted(_find_column(rows.columns, lat, LAT_NAMES, "--lat")))
+        x = F.col(quoted(find_column(rows.columns, lng, LNG_NAMES, "--lon")))
+        y = F.col(quoted(find_column(rows.columns, lat, LAT_NAMES, "--lat")))
     return rows.select(x.try_cast("double").alias(LNG), y.try_cast("double").alias(LAT))
 
 
-def _find_column(columns: Sequence[str], given: str | None, usual: Sequence[str], option: str) -> str:
+def find_column(columns: Sequence[str], given: str | None, usual: Sequence[str], option: str) -> str:
+    """The column that is meant: the one given, whatever its case, else the first that has a usual name."""
     by_lower = {column.lower().strip(): column for column in columns}
     for name in [given] if given is not None else usual:
         if name in columns:
@@ -88,9 +100,10 @@ def _find_column(columns: Sequence[str], given: str | None, usual: Sequence[str]
     raise UsageError(f"{wanted}; name it with {option}; the columns are: {', '.join(columns)}")
 
 
-def _location_columns(rows: DataFrame, location: str) -> tuple[Column, Column]:
-    name = _find_column(rows.columns, location, (), "--location")
-    column, kind = F.col(_quoted(name)), rows.schema[name].dataType
+def location_columns(rows: DataFrame, location: str, option: str = "--location") -> tuple[Column, Column]:
+    """Longitude and latitude of a column of GeoJSON points or pairs; null where it holds anything else."""
+    name = find_column(rows.columns, location, (), option)
+    column, kind = F.col(quoted(name)), rows.schema[name].dataType
     if isinstance(kind, StructType) and "coordinates" in kind.names:
         # A line's coordinates are pairs themselves, which no cast makes a number of; its type tells, too.
         point = column["type"] == "Point" if "type" in kind.names else F.lit(True)
@@ -100,7 +113,8 @@ def _location_columns(rows: DataFrame, location: str) -> tuple[Column, Column]:
     return F.get(column, 0), F.get(column, 1)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column name as Spark reads it, dots and all."""
     return "`" + name.replace("`", "``") + "`"
 
 

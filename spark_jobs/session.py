@@ -19,13 +19,14 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
 
 from spark_jobs.java import find_java
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.uri import redact
 
 LOCAL_MASTER = "local[*]"
+LOAD_MASTER = f"local[{2 * (os.cpu_count() or 1)}]"  # half of the tasks of a load wait for the server
 MEMORY_SHARE = 0.25  # of the machine's: a local cluster and the page cache want the rest
 MEMORY_MB = (1024, 8192)
 
@@ -65,9 +66,11 @@ def build_session(
     master: str | None = None,
     mongo_uri: str | None = None,
     config: Mapping[str, str] | None = None,
+    local_master: str = LOCAL_MASTER,
 ) -> SparkSession:
     """A session for a job; with a URI it has the MongoDB connector, and `mongo_reader` reads from there.
 
+    `local_master` is what is started when neither the caller nor the user's Spark names a master.
     The URI is set in the running session, not at its start: a JVM's command line is there for all to read.
     """
     given = dict(config or {})
@@ -78,7 +81,7 @@ def build_session(
         spark = _adopt(app_name, given)
     else:
         find_java()
-        spark = _launch(app_name, given, connector=mongo_uri is not None)
+        spark = _launch(app_name, given, local_master, connector=mongo_uri is not None)
     if mongo_uri is not None:
         _require_connector(spark)
         spark.conf.set(_URI_KEY, mongo_uri)
@@ -91,6 +94,13 @@ def mongo_reader(spark: SparkSession, database: str, collection: str) -> DataFra
     return reader.option("database", database).option("collection", collection)
 
 
+def mongo_writer(rows: DataFrame, database: str, collection: str) -> DataFrameWriter:
+    """A writer that appends to a collection of the deployment that the session was built for."""
+    uri = str(rows.sparkSession.conf.get(_URI_KEY))
+    writer = rows.write.format("mongodb").mode("append").option("connection.uri", uri)
+    return writer.option("database", database).option("collection", collection)
+
+
 @contextlib.contextmanager
 def spark_errors(*, debug: bool = False) -> Iterator[None]:
     """Turn Spark's errors, Java stack and all, into one line; with debug they pass as they are."""
@@ -99,10 +109,10 @@ def spark_errors(*, debug: bool = False) -> Iterator[None]:
     except (PySparkException, Py4JError) as error:
         if debug:
             raise
-        raise SpatialNoSQLError(f"Spark: {redact(_first_line(error))}") from error
+        raise SpatialNoSQLError(f"Spark: {redact(first_line(error))}") from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What went wrong, without the stack: of a Java error the innermost cause, which is the one that says."""
     text = str(error)
     if isinstance(error, Py4JJavaError):
@@ -113,10 +123,10 @@ def _first_line(error: Exception) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _launch(app_name: str, given: Mapping[str, str], *, connector: bool) -> SparkSession:
+def _launch(app_name: str, given: Mapping[str, str], local_master: str, *, connector: bool) -> SparkSession:
     """Start a JVM with our defaults below the user's settings."""
     defaults_of_user = _spark_defaults()
-    master = given.get("spark.master") or defaults_of_user.get("spark.master") or LOCAL_MASTER
+    master = given.get("spark.master") or defaults_of_user.get("spark.master") or local_master
     local = master.startswith("local")
     _use_this_python(local=local)
     ours = _session_defaults() | _launch_defaults()

@@ -191,7 +191,7 @@ def server_histogram(
         nonlocal histogram
         histogram = _added(histogram, prefixes, counts)
         if len(histogram.cells) > 4 * most_cells:
-            histogram = _at_most(histogram, most_cells)
+            histogram = at_most(histogram, most_cells)
         prefixes.clear()
         counts.clear()
 
@@ -205,7 +205,7 @@ def server_histogram(
         elif prefix or gh:
             malformed += int(group["n"])
     put()
-    return Counted(_at_most(histogram, most_cells), malformed)
+    return Counted(at_most(histogram, most_cells), malformed)
 
 
 def _added(histogram: Histogram, prefixes: list[str], counts: list[int]) -> Histogram:
@@ -220,7 +220,8 @@ def _added(histogram: Histogram, prefixes: list[str], counts: list[int]) -> Hist
     return Histogram(histogram.bits, unique, summed)
 
 
-def _at_most(histogram: Histogram, most_cells: int) -> Histogram:
+def at_most(histogram: Histogram, most_cells: int = MOST_CELLS) -> Histogram:
+    """The histogram, made as coarse as it takes to have so few cells."""
     while len(histogram.cells) > most_cells and histogram.bits > 1:
         histogram = histogram.coarsened(histogram.bits - 1)
     return histogram
@@ -246,3 +247,15 @@ def distribution(collection: Documents, gh: str) -> dict[str, int]:
     names = describe(collection.database.client).shards
     held = dict.fromkeys(names if shard_key(collection) else (), 0)
     return held | {str(shard["shardName"]): int(shard["executionStages"]["nReturned"]) for shard in shards}
+
+
+def quick_distribution(collection: Documents) -> dict[str, int]:
+    """The same from the counts that each shard keeps: at once, and exact unless a server has crashed."""
+    held: dict[str, int] = {}
+    if shard_key(collection):
+        held = dict.fromkeys(describe(collection.database.client).shards, 0)
+    for one in collection.aggregate([{"$collStats": {"storageStats": {}}}]):
+        stats = one["storageStats"]
+        owned = int(stats.get("count", 0)) - int(stats.get("numOrphanDocs", 0))
+        held[str(one.get("shard", "all")) if held else "all"] = owned
+    return held

@@ -180,12 +180,12 @@ def balance(
 
     `moved` is told of every migration, as it ends.
     """
-    parts = _split(collection, bounds)
+    parts = split_chunks(collection, bounds)
     held = [dict.fromkeys(shards, 0.0) for _ in parts]
     for number, part in enumerate(parts):
         for chunk in part:
             # A chunk within one geohash weighs nothing by the histogram, but something all the same.
-            held[number][chunk["shard"]] += _weight(chunk["min"], chunk["max"], gh, histogram) + 1e-6
+            held[number][chunk["shard"]] += weight_of(chunk["min"], chunk["max"], gh, histogram) + 1e-6
     homes = assign(held)
     average = _average_bytes(collection)
     total = 0
@@ -195,7 +195,7 @@ def balance(
                 continue
             for low, high in _pieces(chunk["min"], chunk["max"], gh, histogram, average):
                 _move(collection, low, high, home)
-                weight = round(_weight(low, high, gh, histogram))
+                weight = round(weight_of(low, high, gh, histogram))
                 total += weight
                 moved(weight)
     return total
@@ -213,7 +213,7 @@ def assign(held: list[dict[str, float]]) -> list[str]:
     return [str(home) for home in homes]
 
 
-def _split(collection: Documents, bounds: list[Key]) -> list[list[dict[str, Any]]]:
+def split_chunks(collection: Documents, bounds: list[Key]) -> list[list[dict[str, Any]]]:
     """Make every bound a border of chunks, and return the chunks of each part."""
     admin = collection.database.client.admin
     for _ in range(10):
@@ -267,14 +267,15 @@ def _cell(value: Any) -> int:
         return 1 << BITS if value > "z" else 0
 
 
-def _weight(low: Key, high: Key, gh: str, histogram: Histogram) -> float:
+def weight_of(low: Key, high: Key, gh: str, histogram: Histogram) -> float:
+    """How many points of a histogram lie in the half-open range of two values of the shard key."""
     return float(histogram.points_in([_cell(low[gh])], [_cell(high[gh])])[0])
 
 
 def _pieces(low: Key, high: Key, gh: str, histogram: Histogram, average: float) -> list[tuple[Key, Key]]:
     """A range in pieces that the server moves without ado."""
     first, last = _cell(low[gh]), _cell(high[gh])
-    count = int(_weight(low, high, gh, histogram) * average // PIECE_BYTES) + 1
+    count = int(weight_of(low, high, gh, histogram) * average // PIECE_BYTES) + 1
     starts = histogram.cells << np.uint64(BITS - histogram.bits)
     inside = (starts >= first) & (starts < last)
     part = Histogram(histogram.bits, histogram.cells[inside], histogram.counts[inside])

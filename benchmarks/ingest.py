@@ -1,0 +1,273 @@
+"""``ingest``: files into an indexed, sharded collection, beside the script that a user would write instead.
+
+The script reads the same Parquet file with pyarrow, builds the documents, inserts them unordered from 4 threads into
+hashed shards, then builds the same 2dsphere index. The job does all that into geohash shards, and screens, geohashes,
+counts, chooses the precision, cuts and places besides. Both are timed from the file to the indexed collection; what it
+takes to start Spark and to run a first batch of 300,000 rows through it (its classes loaded and compiled) is apart.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Semaphore
+from typing import Any
+
+import numpy as np
+from pymongo import GEOSPHERE
+
+from benchmarks.cpu import client_cpu_s, process_cpu_s
+from benchmarks.data import find_columns
+from benchmarks.deployment import Bench, open_deployment
+from benchmarks.frame import aligned, cell_text
+from benchmarks.options import Options
+from spatialnosql.analyze import quick_distribution
+from spatialnosql.city import KINDS, generate_city
+from spatialnosql.placement import shard_by_hash
+
+SIZES = (1_000_000, 3_000_000, 10_000_000)
+WARM_UP_ROWS = 300_000  # what it takes until the hot loops are compiled
+THREADS, BATCH = 4, 10_000
+PIECE = 1_000_000  # rows generated at a time: the generator's own memory must not be what is measured
+LARGE = 3_000_000  # from here on each variant runs once
+
+
+def run(options: Options) -> dict[str, Any]:
+    sizes = [options.limit] if options.limit else list(SIZES)
+    with (
+        tempfile.TemporaryDirectory(prefix="spatialnosql-bench-") as folder,
+        open_deployment(options) as bench,
+    ):
+        started = time.monotonic()
+        spark, ours = start_spark(bench.uri)
+        session_s = time.monotonic() - started
+        few = min(WARM_UP_ROWS, options.limit or WARM_UP_ROWS)
+        small = write_rows(options, few, Path(folder) / "warm_up.parquet")
+        ingested(bench, spark, small, "warm_up")
+        warm_s = time.monotonic() - started
+        print(f"Spark started and warmed up in {warm_s:.1f} s", file=sys.stderr, flush=True)
+        queries = {}
+        for size in sizes:
+            path = write_rows(options, size, Path(folder) / f"{size}.parquet")
+            repeats = 1 if size >= LARGE else options.repeats
+            queries[str(path.rows)] = measure(bench, spark, path, repeats)
+            path.path.unlink()
+        if ours:
+            spark.stop()
+    last = queries[list(queries)[-1]]
+    return {
+        "benchmark": "ingest",
+        "n_points": max(part["rows"] for part in queries.values()),
+        "n_shards": bench.n_shards,
+        "spark_start_s": round(session_s, 2),
+        "spark_warm_up_s": round(warm_s - session_s, 2),
+        "queries": queries,
+        "ratio_docs_per_s": last["ratio_docs_per_s"],
+        "equal": all(part["equal"] for part in queries.values()),
+    }
+
+
+class Rows:
+    """A Parquet file of so many rows, and its coordinate columns."""
+
+    def __init__(self, path: Path, rows: int, lng: str, lat: str) -> None:
+        self.path, self.rows, self.lng, self.lat = path, rows, lng, lat
+
+
+def write_rows(options: Options, count: int, path: Path) -> Rows:
+    """The first rows of ``--data``, over and over if it has too few, or of a generated city; without bad ones."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer: Any = None
+    written = 0
+    lng, lat = "lon", "lat"
+    for table in _given(options) if options.data else _generated(options, count):
+        if options.data:
+            lng, lat = find_columns(table.schema.names)
+        x, y = (table[name].cast("float64").to_numpy() for name in (lng, lat))
+        good = (np.abs(x) <= 180) & (np.abs(y) <= 90)  # NaN is neither
+        part = table.filter(pa.array(good)).slice(0, count - written)
+        writer = writer or pq.ParquetWriter(path, part.schema)
+        writer.write_table(part)
+        written += part.num_rows
+        if written >= count:
+            break
+    writer.close()
+    return Rows(path, written, lng, lat)
+
+
+def _given(options: Options) -> Iterator[Any]:
+    import pyarrow.parquet as pq
+
+    if options.data is None or options.data.suffix != ".parquet":
+        from spatialnosql.errors import UsageError
+
+        raise UsageError(f"--data {options.data}: this benchmark reads .parquet")
+    while True:
+        yield pq.read_table(options.data)
+
+
+def _generated(options: Options, count: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for piece in range(2 * count // PIECE + 2):
+        city = generate_city(min(PIECE, int(count * 1.1) + 100), options.seed + piece)
+        kinds = pa.DictionaryArray.from_arrays(pa.array(city.kind), pa.array(KINDS)).cast(pa.string())
+        yield (
+            pa.table(
+                {
+                    "at": pa.array(city.at.astype("datetime64[us]")),
+                    "lon": city.lng,
+                    "lat": city.lat,
+                    "kind": kinds,
+                    "amount": city.amount,
+                    "good": pa.array(city.good),
+                }
+            )
+            .filter(pa.array(city.good))
+            .drop_columns(["good"])
+        )
+
+
+def measure(bench: Bench, spark: Any, path: Rows, repeats: int) -> dict[str, Any]:
+    """Both variants in turn on one file; medians."""
+    taken: dict[str, list[dict[str, Any]]] = {"script": [], "ingest": []}
+    for number in range(repeats):
+        for name in ("script", "ingest") if number % 2 == 0 else ("ingest", "script"):
+            server, client = bench.cpu.seconds(), client_cpu_s() + jvm_cpu_s(spark)
+            one = scripted(bench, path) if name == "script" else ingested(bench, spark, path)
+            after = bench.cpu.seconds()
+            one["server_cpu_s"] = None if server is None or after is None else after - server
+            one["client_cpu_s"] = client_cpu_s() + jvm_cpu_s(spark) - client
+            taken[name].append(one)
+            rate = one["docs"] / one["wall_s"]
+            print(
+                f"{name}: {one['docs']:,} rows in {one['wall_s']:.1f} s, {rate:,.0f}/s",
+                file=sys.stderr,
+                flush=True,
+            )
+    variants = {name: _median(runs) for name, runs in taken.items()}
+    rates = {name: variant["docs_per_s"] for name, variant in variants.items()}
+    return {
+        "rows": path.rows,
+        "n_queries": 1,
+        "variants": variants,
+        "ratio_docs_per_s": {"ingest": round(rates["ingest"] / rates["script"], 3)},
+        "equal": variants["script"]["results"] == variants["ingest"]["results"] == path.rows,
+    }
+
+
+def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    wall = statistics.median(run["wall_s"] for run in runs)
+    server = [run["server_cpu_s"] for run in runs if run["server_cpu_s"] is not None]
+    phases = {
+        name: round(statistics.median(run["phases"][name] for run in runs), 2) for name in runs[0]["phases"]
+    }
+    return {
+        "wall_s": round(wall, 3),
+        "docs_per_s": round(runs[0]["docs"] / wall, 1),
+        "server_cpu_s": round(statistics.median(server), 2) if server else None,
+        "client_cpu_s": round(statistics.median(run["client_cpu_s"] for run in runs), 2),
+        "results": runs[0]["docs"],
+        "phases": phases,
+        "shards": runs[0]["shards"],
+    }
+
+
+def scripted(bench: Bench, path: Rows) -> dict[str, Any]:
+    """The script that a user would write."""
+    import pyarrow.parquet as pq
+
+    collection = bench.database["script"]
+    started = time.monotonic()
+    if bench.kind.is_sharded:
+        shard_by_hash(collection)
+    sharded = time.monotonic()
+    free = Semaphore(2 * THREADS)  # so that the file is not in memory as a whole
+
+    def store(batch: Any) -> None:
+        try:
+            documents = []
+            for row in batch.to_pylist():
+                row["loc"] = {"type": "Point", "coordinates": [row.pop(path.lng), row.pop(path.lat)]}
+                documents.append(row)
+            collection.insert_many(documents, ordered=False)
+        finally:
+            free.release()
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting = []
+        for batch in pq.ParquetFile(path.path).iter_batches(BATCH):
+            free.acquire()
+            waiting.append(pool.submit(store, batch))
+        for future in waiting:
+            future.result()
+    loaded = time.monotonic()
+    collection.create_index([("loc", GEOSPHERE)])
+    ended = time.monotonic()
+    held = quick_distribution(collection)
+    collection.drop()
+    phases = {"place": sharded - started, "load": loaded - sharded, "index": ended - loaded}
+    return {"wall_s": ended - started, "phases": phases, "docs": sum(held.values()), "shards": held}
+
+
+def start_spark(uri: str) -> tuple[Any, bool]:
+    """A session, and whether it was started here: one that was there already is not ours to stop."""
+    from pyspark import SparkContext
+
+    from spark_jobs.session import LOAD_MASTER, build_session
+
+    ours = SparkContext._active_spark_context is None
+    return build_session("spatialnosql benchmark ingest", mongo_uri=uri, local_master=LOAD_MASTER), ours
+
+
+def ingested(bench: Bench, spark: Any, path: Rows, name: str = "ingest") -> dict[str, Any]:
+    """The job, in the Spark that runs already."""
+    from spark_jobs.ingest_job import ingest
+    from spark_jobs.ingest_work import Job
+
+    job = Job(
+        f"{bench.database.name}.{name}", (str(path.path),), lon=path.lng, lat=path.lat, batch="benchmark"
+    )
+    started = time.monotonic()
+    with contextlib.redirect_stderr(io.StringIO()):
+        outcome = ingest(spark, bench.uri, bench.database.client, job)
+    wall = time.monotonic() - started
+    bench.database[name].drop()
+    client = bench.database.client["spatialnosql"]
+    client["batches"].delete_many({"namespace": job.into})
+    client["collections"].delete_many({"_id": job.into})
+    return {"wall_s": wall, "phases": outcome.phases, "docs": outcome.documents, "shards": outcome.shards}
+
+
+def jvm_cpu_s(spark: Any) -> float:
+    """What Spark's own process has used so far; its CPU is the client's too."""
+    return process_cpu_s(int(spark._jvm.java.lang.ProcessHandle.current().pid()))
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as text: one line a size and variant."""
+    head = f"ingest: {result['n_shards']} shards; Spark's start {result['spark_start_s']:.1f} s, and a first "
+    lines = [f"{head}batch {result['spark_warm_up_s']:.1f} s, apart", ""]
+    rows = [["rows", "variant", "docs/s", "seconds", "server CPU", "client CPU", "phases"]]
+    for part in result["queries"].values():
+        for name, values in part["variants"].items():
+            phases = ", ".join(
+                f"{phase} {seconds:.1f}" for phase, seconds in values["phases"].items() if seconds >= 0.05
+            )
+            numbers = [values[key] for key in ("docs_per_s", "wall_s", "server_cpu_s", "client_cpu_s")]
+            rows.append([f"{part['rows']:,}", name, *(cell_text(number) for number in numbers), phases])
+    lines += aligned(rows)
+    for part in result["queries"].values():
+        ratio = part["ratio_docs_per_s"]["ingest"]
+        lines.append(f"{part['rows']:,} rows: ingest / script = {ratio:.2f} documents/s")
+    lines.append("both wrote every row" if result["equal"] else "ROWS ARE MISSING")
+    return "\n".join([*lines, ""])

@@ -1,0 +1,246 @@
+"""Points into a sharded collection: ``spatialnosql ingest ...`` or ``spark-submit spark_jobs/ingest.py ...``.
+
+Read, screened, geohashed, counted by cell, the least skewed precision chosen, placed on the shards, loaded, indexed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+
+# spark-submit is given this file alone: then the packages are beside it, wherever that is.
+if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec("spark_jobs") is None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pymongo.errors import PyMongoError
+
+from spark_jobs.ingest_job import ingest
+from spark_jobs.ingest_work import Job
+from spark_jobs.screening import parse_bounds
+from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.sources import FORMATS
+from spatialnosql.cli import explain
+from spatialnosql.cluster.deployment import connect, describe
+from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.geohash import BITS
+from spatialnosql.info import GH_FIELD
+from spatialnosql.ingestion import Ingestion
+from spatialnosql.sharding import EVEN
+from spatialnosql.uri import URI_VARIABLE, resolve_uri
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
+    source = parser.add_argument_group("source")
+    source.add_argument("inputs", nargs="*", metavar="INPUT", help="files, globs or folders of one format")
+    source.add_argument("--from", dest="source", metavar="DB.COLLECTION", help="a staging collection instead")
+    source.add_argument("--format", choices=FORMATS, help="format of the inputs (default: by their names)")
+    source.add_argument(
+        "--read-option",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        type=_pair,
+        help="of Spark's reader, e.g. sep=; may be repeated",
+    )
+    source.add_argument(
+        "--scratch", metavar="FOLDER", help="where GeoJSON is rewritten as lines (default: /tmp)"
+    )
+    source.add_argument("--lon", metavar="COLUMN", help="longitudes (default: lng, lon, long, longitude, x)")
+    source.add_argument("--lat", metavar="COLUMN", help="latitudes (default: lat, latitude, y)")
+    source.add_argument(
+        "--point", metavar="COLUMN", help="GeoJSON points or pairs, instead of --lon and --lat"
+    )
+    source.add_argument("--limit", type=_positive, metavar="N", help="take only so many rows")
+    target = parser.add_argument_group("documents")
+    target.add_argument(
+        "--into", required=True, metavar="DB.COLLECTION", help="the collection to fill or append to"
+    )
+    target.add_argument(
+        "--select", type=_names, default=(), metavar="A,B", help="columns to store (default: all others)"
+    )
+    target.add_argument(
+        "--rename", metavar="OLD=NEW", action="append", default=[], type=_pair, help="may be repeated"
+    )
+    target.add_argument(
+        "--key",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="columns that identify a row: the same key again replaces it, wherever it was "
+        "(default: _id of a staging collection, else a digest of the row; equal rows of one batch are all kept)",
+    )
+    target.add_argument(
+        "--location", default="loc", metavar="FIELD", help="of the point (default: %(default)s)"
+    )
+    target.add_argument(
+        "--gh", default=GH_FIELD, metavar="FIELD", help="of the geohash (default: %(default)s)"
+    )
+    checks = parser.add_argument_group("bad rows (kept in COLLECTION_quarantine)")
+    checks.add_argument(
+        "--max-bad",
+        type=_share,
+        default=0.05,
+        metavar="SHARE",
+        help="more of them, and nothing is written (default: 5%%)",
+    )
+    checks.add_argument("--bounds", metavar="W,S,E,N", help="rows outside are bad, swapped ones found by it")
+    checks.add_argument("--reject-zero", action="store_true", help="rows at 0, 0 are bad")
+    checks.add_argument("--keep-swapped", action="store_true", help="do not look for swapped coordinates")
+    cluster = parser.add_argument_group("shards")
+    cluster.add_argument(
+        "--precision",
+        type=_bits,
+        metavar="BITS",
+        help="of the cells that chunks are cut at (default: chosen)",
+    )
+    cluster.add_argument(
+        "--drift",
+        type=float,
+        default=EVEN,
+        metavar="RATIO",
+        help="fullest shard over the mean at which chunks are cut anew and moved (default: %(default)s)",
+    )
+    cluster.add_argument(
+        "--reshard", action="store_true", help="let the server rewrite the collection evenly"
+    )
+    cluster.add_argument("--no-validator", action="store_true", help="do not let the server guarantee gh")
+    cluster.add_argument(
+        "--write-concern", metavar="W", help="majority, or a number (default: the cluster's)"
+    )
+    parser.add_argument(
+        "--batch", metavar="NAME", help="in the ledger (default: from names, sizes and times)"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
+    parser.add_argument("--uri", metavar="URI", help=f"MongoDB deployment (default: ${URI_VARIABLE})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_spark_arguments(parser)
+
+
+def job_of(args: argparse.Namespace) -> Job:
+    """What the arguments ask for; refuses what cannot be meant, before Spark is started."""
+    if bool(args.inputs) == bool(args.source):
+        raise UsageError("give either INPUT files or --from DB.COLLECTION")
+    if args.point and (args.lon or args.lat):
+        raise UsageError("give either --point or --lon and --lat")
+    if args.source == args.into:
+        raise UsageError(f"{args.into} cannot be its own staging collection; to make it spatial, use adopt")
+    if args.drift < 1:
+        raise UsageError(f"--drift {args.drift:g}: the fullest shard holds at least the mean, so 1 or more")
+    return Job(
+        args.into,
+        tuple(args.inputs),
+        args.source,
+        args.format,
+        dict(args.read_option),
+        args.scratch,
+        args.lon,
+        args.lat,
+        args.point or ("geometry" if _is_geojson(args) and not (args.lon or args.lat) else None),
+        args.select,
+        dict(args.rename),
+        args.key,
+        args.location,
+        args.gh,
+        args.limit,
+        args.batch,
+        args.max_bad,
+        parse_bounds(args.bounds) if args.bounds else None,
+        args.reject_zero,
+        not args.keep_swapped,
+        args.precision,
+        args.drift,
+        args.reshard,
+        not args.no_validator,
+        args.write_concern,
+        args.dry_run,
+    )
+
+
+def _is_geojson(args: argparse.Namespace) -> bool:
+    from spark_jobs.points import format_of
+
+    return bool(args.inputs) and (args.format or format_of(args.inputs, FORMATS)) == "geojson"
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job and print its summary."""
+    job = job_of(args)
+    uri = resolve_uri(args.uri)
+    if uri is None:
+        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+    with spark_errors(debug=args.debug):
+        outcome = run_job(job, uri, args)
+    print(json.dumps(outcome.to_document()) if args.json else "\n".join(outcome.lines()))
+    return 0
+
+
+def run_job(job: Job, uri: str, args: argparse.Namespace) -> Ingestion:
+    """Start Spark, or use the one that is there, and ingest."""
+    with connect(uri) as client:
+        describe(client)  # says in words when nobody answers, before Spark is started
+        started = time.monotonic()
+        spark = build_session(
+            "spatialnosql ingest",
+            master=args.master,
+            mongo_uri=uri,
+            config=session_config(args),
+            local_master=LOAD_MASTER,
+        )
+        return ingest(spark, uri, client, job, spark_start_s=time.monotonic() - started)
+
+
+def main() -> int:
+    """The job under spark-submit: the same arguments, errors in one line."""
+    parser = argparse.ArgumentParser(prog="ingest.py", description=(__doc__ or "").partition("\n")[0])
+    add_arguments(parser)
+    args = parser.parse_args()
+    try:
+        return run(args)
+    except (SpatialNoSQLError, PyMongoError, OSError) as error:
+        if args.debug:
+            raise
+        print(f"ingest.py: {explain(error)}", file=sys.stderr)
+        return 1
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=VALUE")
+    return key, value
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"{text} is no share; write 0.05 or 5%")
+    return share
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above zero")
+    return int(text)
+
+
+def _bits(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= BITS:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of bits from 1 to {BITS}")
+    return int(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

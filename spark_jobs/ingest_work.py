@@ -1,0 +1,87 @@
+"""What an ingest is asked to do, and what its phases share."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo.collection import Collection
+from pyspark.sql import SparkSession
+
+from spark_jobs.screening import Box
+from spatialnosql.cluster.deployment import Deployment
+from spatialnosql.info import GH_FIELD, CollectionInfo
+
+Documents = Collection[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done; the names are those of the command line's options."""
+
+    into: str
+    inputs: tuple[str, ...] = ()
+    source: str | None = None  # a staging collection, in the place of files
+    file_format: str | None = None
+    read_options: Mapping[str, str] = field(default_factory=dict)
+    scratch: str | None = None
+    lon: str | None = None
+    lat: str | None = None
+    point: str | None = None
+    select: tuple[str, ...] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
+    key: tuple[str, ...] = ()
+    location: str = "loc"
+    gh: str = GH_FIELD
+    limit: int | None = None
+    batch: str | None = None
+    max_bad: float = 0.05
+    bounds: Box | None = None
+    reject_zero: bool = False
+    find_swapped: bool = True
+    precision: int | None = None
+    drift: float = 1.1
+    reshard: bool = False
+    validator: bool = True
+    write_concern: str | None = None
+    dry_run: bool = False
+
+
+@dataclass
+class Work:
+    """What the phases share."""
+
+    spark: SparkSession
+    uri: str
+    collection: Documents
+    job: Job
+    deployment: Deployment
+    stored: dict[str, Any]  # the metadata as found at the start
+    present: int  # documents in the collection, at the start
+    phases: dict[str, float] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def phase(self, name: str, words: str) -> Iterator[None]:
+        """Say what is being done, and how long it took."""
+        print(f"{words} ...", file=sys.stderr, flush=True)
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - started
+
+    @property
+    def info(self) -> CollectionInfo:
+        """The fields of the collection, as they are or will be."""
+        form = self.stored.get("form", "geojson")
+        unhashed = bool(self.stored.get("unhashed", False))
+        return CollectionInfo(self.collection.full_name, self.job.location, self.job.gh, form, unhashed)
+
+    @property
+    def shard_count(self) -> int:
+        """How many shards there are; 1 where there are none."""
+        return max(len(self.deployment.shards), 1)
