@@ -69,6 +69,10 @@ class Ranges:
 
     def to_strings(self) -> list[tuple[str, str]]:
         """The same as ranges of ``gh`` strings, for filters."""
+        return self._strings
+
+    @cached_property
+    def _strings(self) -> list[tuple[str, str]]:
         return list(zip(bounds_to_strings(self.lo), bounds_to_strings(self.hi), strict=True))
 
 

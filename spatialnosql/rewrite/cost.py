@@ -133,10 +133,10 @@ def vertices(region: Region) -> int:
 
 def predicted_shards(cover: Cover, info: CollectionInfo) -> tuple[str, ...]:
     """The shards that hold any range of a cover; empty when it is not known where the chunks lie."""
-    asked = {
-        part.shard
-        for lo, hi in cover.outer.to_strings()
-        for part in info.shards
-        if lo < part.hi and part.lo < hi
-    }
+    ranges = cover.outer.to_strings()
+    if not ranges:
+        return ()
+    first, last = ranges[0][0], ranges[-1][1]
+    near = [part for part in info.shards if first < part.hi and part.lo < last]
+    asked = {part.shard for part in near if any(lo < part.hi and part.lo < hi for lo, hi in ranges)}
     return tuple(sorted(asked))

@@ -7,7 +7,7 @@ one near, and all the rest. It descends into ``$and``, which is a conjunction to
 
 from __future__ import annotations
 
-import functools
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -114,16 +114,21 @@ def _read_location(value: Mapping[str, Any], info: CollectionInfo, found: Conjun
 def _region(within: bool, operand: Any) -> Region:
     """The region of an operand; the same shape asked for again is not read and checked again."""
     try:
-        return _cached_region(within, bson.encode({"": operand}))
+        key = (within, hashlib.blake2b(bson.encode({"": operand}), digest_size=16).digest())
     except InvalidDocument:
-        # pymongo will refuse it too; until then, read what there is.
-        return within_to_region(operand) if within else intersects_to_region(operand)
+        key = None  # pymongo will refuse it too; until then, read what there is
+    region = _regions.get(key)
+    if region is None:
+        region = within_to_region(operand) if within else intersects_to_region(operand)
+        if key is not None:
+            _regions[key] = region
+            while len(_regions) > _MOST_REGIONS:
+                _regions.pop(next(iter(_regions)), None)
+    return region
 
 
-@functools.lru_cache(maxsize=512)
-def _cached_region(within: bool, encoded: bytes) -> Region:
-    operand = bson.decode(encoded)[""]
-    return within_to_region(operand) if within else intersects_to_region(operand)
+_MOST_REGIONS = 512
+_regions: dict[tuple[bool, bytes] | None, Region] = {}  # the last read, by a digest of what they were read from
 
 
 def _near(operator: str, value: Mapping[str, Any]) -> Near:
