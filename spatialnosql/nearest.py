@@ -16,6 +16,7 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geometry import geojson_point, legacy_point
 from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Rings
+from spatialnosql.rewrite.ring_geo_near import GeoNearFields
 from spatialnosql.rewrite.ring_near import RING_POINTS, enough, ring_cover, ring_filter
 from spatialnosql.settle import OUT, UNSURE, settle_points
 from spatialnosql.sphere import ERROR_M, Floats, distances_m
@@ -30,8 +31,8 @@ class RingSource:
     cursor_id: int | None = 0
     address: tuple[str, int] | None = None
 
-    def __init__(self, reader: Reader, rings: Rings) -> None:
-        self._reader, self._rings = reader, rings
+    def __init__(self, reader: Reader, rings: Rings, fields: GeoNearFields | None = None) -> None:
+        self._reader, self._rings, self._fields = reader, rings, fields
         self._inner = rings.min_m
         self._outer = rings.first_m
         self._found = 0  # documents so far
@@ -57,7 +58,12 @@ class RingSource:
         else:
             self._widen(surely)
         order = np.argsort(distances, kind="stable").tolist()
-        return self._reader.widened.strip([documents[at] for at in order])
+        found = [documents[at] for at in order]
+        if self._fields is not None:
+            path = self._reader.info.location.split(".")
+            for document, distance in zip(found, distances[order].tolist(), strict=True):
+                self._fields.added(document, distance, _at(document, path))
+        return self._reader.widened.strip(found)
 
     def explained(self) -> Steps[Any]:
         """What the server says of the next ring."""

@@ -128,7 +128,8 @@ def _region(within: bool, operand: Any) -> Region:
 
 
 _MOST_REGIONS = 512
-_regions: dict[tuple[bool, bytes] | None, Region] = {}  # the last read, by a digest of what they were read from
+# The regions read last, by a digest of what they were read from.
+_regions: dict[tuple[bool, bytes] | None, Region] = {}
 
 
 def _near(operator: str, value: Mapping[str, Any]) -> Near:
