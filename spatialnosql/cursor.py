@@ -317,7 +317,7 @@ def in_client(collection: Any, plan: Plan, info: CollectionInfo, options: dict[s
     }
     reader = Reader(collection, info, options, _needs(info, options, place=plan.rings is not None))
     source = RingSource(reader, plan.rings) if plan.rings is not None else SettledFind(reader, plan, options)
-    return Found((), source, **wanted)
+    return Found((), source, deadline=reader.deadline, **wanted)
 
 
 def _no_mapping(filter: Any) -> str | None:

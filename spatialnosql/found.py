@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from spatialnosql.deadline import Deadline
 from spatialnosql.steps import Steps, run, run_async
 
 
@@ -46,11 +47,13 @@ class Found:
         skip: int = 0,
         limit: int = 0,
         batch_size: int = 0,
+        deadline: Deadline | None = None,
     ) -> None:
         self._documents = deque(documents)
         self._ahead: list[Any] = []  # of the source, beyond a batch as the caller wants it
         self._batch_size = batch_size
         self._source = source
+        self._deadline = deadline or Deadline(None)
         self._skip, self._left = skip, limit or None
         self.retrieved = len(self._documents)
 
@@ -58,7 +61,8 @@ class Found:
         """See to it that there is a document to give, or everything; False if there is none any more."""
         self._take(self._ahead)
         while not self._documents and self._source is not None:
-            batch = yield from self._source.next_batch(everything=everything and self._left is None)
+            with self._deadline.counted():
+                batch = yield from self._source.next_batch(everything=everything and self._left is None)
             if batch is None:
                 self._source = None
                 break

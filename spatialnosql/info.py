@@ -76,11 +76,14 @@ class CollectionInfo:
         return any((self.location, "2dsphere") in index.keys for index in self.indexes)
 
     @property
-    def has_geo_index(self) -> bool:
-        """Whether the location has a 2dsphere or 2d index, which near queries need."""
-        return any(
-            index.keys[0] in ((self.location, "2dsphere"), (self.location, "2d")) for index in self.indexes
-        )
+    def nears_on_sphere(self) -> bool:
+        """Whether the server answers near queries by a 2dsphere index that holds every document.
+
+        Without an index it has an error for them, and by a 2d index it finds nothing across the antimeridian.
+        """
+        indexes = [index for index in self.indexes if index.keys[0][0] == self.location]
+        flat = any(index.keys[0][1] == "2d" for index in indexes)
+        return not flat and any(index.keys[0][1] == "2dsphere" and not index.partial for index in indexes)
 
 
 def true_gh(

@@ -89,10 +89,14 @@ class RingSource:
         """Which documents of a ring's ranges belong to it; the server is asked of those at a border."""
         rings = self._rings
         # Between rings the same number decides on both sides; at the ends of all the server's own does.
-        at_end = np.abs(distances - rings.min_m) <= ERROR_M if rings.min_m else np.zeros(len(distances), bool)
+        low, high, at_end = distances >= self._inner, distances <= rings.max_m, np.zeros(len(distances), bool)
+        if rings.min_m and self._inner == rings.min_m:
+            at_end |= np.abs(distances - rings.min_m) <= ERROR_M
+            low |= at_end
         if math.isfinite(rings.max_m):
-            at_end |= np.abs(distances - rings.max_m) <= ERROR_M
-        keep = (distances >= self._inner) & (distances <= rings.max_m) | at_end
+            at_max = np.abs(distances - rings.max_m) <= ERROR_M
+            high, at_end = high | at_max, at_end | at_max
+        keep = low & high
         if not last:
             keep &= distances < surely
         if rings.regions and len(documents):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import bson
+from bson.codec_options import TypeRegistry
 
 from spatialnosql.calm import calm_find
 from spatialnosql.deadline import Deadline
@@ -20,8 +21,12 @@ _LATER_BATCHES = 20_000
 
 
 def can_settle_documents(collection: Any) -> bool:
-    """Whether fields that were added to a projection can be taken out of the collection's documents again."""
-    return issubclass(collection.codec_options.document_class, MutableMapping)
+    """Whether the client can read the collection's documents, and take out again what was added to a projection.
+
+    With types of the caller's own even a geohash may be something else here, and an ``_id`` that cannot be sent back.
+    """
+    codec = collection.codec_options
+    return issubclass(codec.document_class, MutableMapping) and codec.type_registry == TypeRegistry()
 
 
 class Reader:
@@ -33,7 +38,7 @@ class Reader:
         self.collection, self.info, self.widened = collection, info, widened
         dropped = ("filter", "projection", "skip", "limit", "max_time_ms", "sort", "hint", "batch_size")
         self._options = {name: value for name, value in options.items() if name not in dropped}
-        self._deadline = Deadline(options.get("max_time_ms"))
+        self.deadline = Deadline(options.get("max_time_ms"))
 
     def find(self, filter: Mapping[str, Any], hint: str | None, **options: Any) -> Any:
         """A cursor, with the fields that the client needs."""
@@ -55,7 +60,7 @@ class Reader:
 
     def _given(self, hint: str | None) -> dict[str, Any]:
         given = dict(self._options)
-        left = self._deadline.remaining_ms()
+        left = self.deadline.remaining_ms()
         if left is not None:
             given["max_time_ms"] = left
         if hint is not None:

@@ -6,11 +6,14 @@ Plans are remembered with the collection's info, so a query that comes again is 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidDocument
 
 from spatialnosql.cover import Cover
@@ -29,6 +32,10 @@ from spatialnosql.rewrite.settled import region_of, why_not_settled
 from spatialnosql.rewrite.worth import why_not_worth
 
 _MOST_REMEMBERED = 1024
+# Any date can be decoded.
+_AS_IT_CAME: CodecOptions[Mapping[str, Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS
+)
 
 
 def plan_find(
@@ -49,7 +56,7 @@ def plan_find(
     """
     qos = qos or QoS()
 
-    def make() -> Plan:
+    def make(filter: Mapping[str, Any]) -> Plan:
         plan = _client_find(filter, Context(info, qos, limit, skip)) if readable else None
         if plan is not None and plan.rings is not None and is_sorted:
             plan = None  # not by distance, then
@@ -64,7 +71,7 @@ def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | No
     """The plan of a count."""
     qos = qos or QoS()
 
-    def make() -> Plan:
+    def make(filter: Mapping[str, Any]) -> Plan:
         return _client_count(filter, Context(info, qos)) or rewrite(filter, info, qos=qos)
 
     if not _may_rewrite(info, qos):
@@ -141,20 +148,31 @@ def _as_it_is(filter: Mapping[str, Any], estimates: dict[str, float]) -> Plan:
 
 
 def _remembered(
-    info: CollectionInfo, filter: Mapping[str, Any], about: Hashable, make: Callable[[], Plan]
+    info: CollectionInfo,
+    filter: Mapping[str, Any],
+    about: Hashable,
+    make: Callable[[Mapping[str, Any]], Plan],
 ) -> Plan:
-    """The plan for a query that came before, or a new one; experience that contradicts them makes all of them void."""
+    """The plan for a query that came before, or a new one; experience that contradicts them makes all of them void.
+
+    Plans are made from a copy: the caller may change the filter afterwards, even while its cursor is read.
+    """
     try:
-        digest = hashlib.blake2b(bson.encode(filter), digest_size=16).digest()
-    except (InvalidDocument, OverflowError, TypeError):
-        return make()  # pymongo will refuse it too
-    key = (digest, about, info.experience.version)
+        encoded = bson.encode(filter)
+    except (InvalidDocument, OverflowError, TypeError, ValueError):
+        return make(filter)  # pymongo will refuse it too, unless the collection's codec knows better
+    key = (hashlib.blake2b(encoded, digest_size=16).digest(), about, info.experience.version)
     plan: Plan | None = info.plans.get(key)
     if plan is None:
-        plan = make()
-        if plan.rings is not None:
-            return plan  # as cheap to make as to remember, and it goes by what was learnt last
-        info.plans[key] = plan
-        while len(info.plans) > _MOST_REMEMBERED:
-            info.plans.pop(next(iter(info.plans)), None)
-    return plan
+        copy = bson.decode(encoded, codec_options=_AS_IT_CAME)
+        if bson.encode(copy) != encoded:
+            return make(filter)  # something that looks like a DBRef and is none
+        plan = make(copy)
+        # Rings are as cheap to make as to remember, and go by what was learnt last.
+        if plan.rings is None:
+            info.plans[key] = plan
+            while len(info.plans) > _MOST_REMEMBERED:
+                with contextlib.suppress(KeyError):  # another thread was faster
+                    info.plans.popitem(last=False)
+    is_copy = plan.filter is plan.original
+    return replace(plan, original=filter, filter=filter if is_copy else plan.filter)

@@ -149,7 +149,8 @@ def _near(operator: str, value: Mapping[str, Any]) -> Near:
         # Legacy points: $nearSphere counts in radians on the sphere, $near in degrees of a flat map.
         spherical = operator == "$nearSphere"
         limits, unit = beside, EARTH_RADIUS_M if spherical else 1.0
-    low, high = _distance(limits.get("$minDistance", 0)), _distance(limits.get("$maxDistance", math.inf))
+    low = _distance(limits.get("$minDistance", 0))
+    high = _distance(limits["$maxDistance"]) if "$maxDistance" in limits else math.inf
     return make_near(operator, operand, lng, lat, low * unit, high * unit, spherical=spherical)
 
 
@@ -167,6 +168,6 @@ def make_near(
 
 
 def _distance(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise GeometryError(f"a distance of {value!r} is no number of 0 or more")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise GeometryError(f"a distance of {value!r} is no finite number of 0 or more")
     return float(value)

@@ -43,8 +43,8 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
     """The plan for a near; None where only the server's machinery will do."""
     near, info = conjunction.near, context.info
     assert near is not None
-    if not near.spherical or not info.has_geo_index or context.qos.form == "server":
-        return None  # without an index the server has an error for it
+    if not near.spherical or not info.nears_on_sphere or context.qos.form == "server":
+        return None
     others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
     if why_not_settled(others, info, context.qos) is not None:
         return None
@@ -135,5 +135,5 @@ def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
 def _key(others: tuple[Filter, ...]) -> bytes:
     try:
         return b"".join(bson.encode(other) for other in others)
-    except InvalidDocument:
-        return b""
+    except (InvalidDocument, OverflowError, TypeError, ValueError):
+        return b""  # nothing is learnt of conditions that only the caller's codec can encode

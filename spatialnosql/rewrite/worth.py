@@ -55,13 +55,13 @@ def _area(condition: Any) -> tuple[Box, int] | None:
         polygons: Any = {"Polygon": [coordinates], "MultiPolygon": coordinates}[kind]
         rings = [np.asarray(polygon[0], dtype=np.float64)[:, :2] for polygon in polygons]
         vertices = sum([len(ring) for polygon in polygons for ring in polygon])
-    except (KeyError, TypeError, ValueError, IndexError):
+        corners = np.concatenate([np.stack([ring.min(axis=0), ring.max(axis=0)]) for ring in rings])
+        west, south, east, north = (float(v) for v in (*corners.min(axis=0), *corners.max(axis=0)))
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         return None  # whoever reads it next knows what is wrong with it
-    corners = np.concatenate([np.stack([ring.min(axis=0), ring.max(axis=0)]) for ring in rings])
-    (west, south), (east, north) = corners.min(axis=0), corners.max(axis=0)
     if not (west >= -180 and east <= 180 and east - west < 90 and south > -80 and north < 80):
         return None  # around the antimeridian or a pole a box of the corners says nothing
-    return (float(west), float(south), float(east), float(north)), vertices
+    return (west, south, east, north), vertices
 
 
 def _points_in(box: Box, histogram: Histogram) -> float:
