@@ -14,7 +14,7 @@ from spatialnosql.cover import Ranges
 from spatialnosql.geohash import BITS, cells_to_ranges, indices_to_cells, merge_ranges
 from spatialnosql.geometry import EARTH_RADIUS_M
 
-MOST_CELLS = 12
+MOST_CELLS = 8
 _MARGIN_M = 1e-3  # a point nearer than this to a side may be on either side of it
 
 

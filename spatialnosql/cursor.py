@@ -29,7 +29,7 @@ from spatialnosql.rewrite.planning import plan_find
 from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps, listed, run, run_async
 
-_FIND = inspect.signature(Cursor.__init__)
+_FIND_NAMES = tuple(inspect.signature(Cursor.__init__).parameters)[2:]  # behind self and the collection
 _FOREIGN = ("hint", "collation", "min", "max", "cursor_type", "return_key", "show_record_id", "oplog_replay")
 
 
@@ -61,8 +61,8 @@ class BaseCursor:
         options: dict[str, Any],
     ) -> None:
         self._template = collection.find(*arguments, **options)
-        bound = _FIND.bind(None, collection, *arguments, **options).arguments
-        self._options = {name: value for name, value in bound.items() if name not in ("self", "collection")}
+        # The template has refused what is none of them, so that names can be given without further ado.
+        self._options = {**dict(zip(_FIND_NAMES, arguments, strict=False)), **options}
         self._options.setdefault("filter", {})
         self._make = (collection, load_info, qos)
         self._collection, self._load_info, self._qos = collection, load_info, qos

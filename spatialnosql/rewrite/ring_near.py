@@ -103,7 +103,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
 
 def enough(needed: int) -> float:
     """How many points a ring should hold in the mean, that `needed` are found: points come in clumps."""
-    return 1.5 * needed + 15
+    return needed + 2.0 * math.sqrt(needed) + 3.0
 
 
 def ring_cover(rings: Rings, inner_m: float, outer_m: float, info: CollectionInfo) -> tuple[Cover, float]:
