@@ -1,0 +1,76 @@
+"""Blocks of cells around small circles: they hold all of the circle that they say they hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from spatialnosql.block import MOST_CELLS, block_around
+from spatialnosql.geohash import points_to_cells
+from spatialnosql.sphere import distances_m
+from spatialnosql.testing.sphere import log_uniform, travel
+
+RADIUS_M = 6_378_100.0
+
+
+def centres(n: int, seed: int) -> np.ndarray:
+    """Anywhere, and every other one within metres of a corner of cells."""
+    rng = np.random.default_rng(seed)
+    anywhere = rng.uniform([-179, -84], [179, 84], (n, 2))
+    size = np.array([360.0, 180.0]) / 2.0 ** rng.integers(2, 25, (n, 1))
+    corner = np.round(anywhere / size) * size + rng.normal(0, 1e-7, (n, 2)) * rng.integers(0, 2, (n, 1))
+    return np.where(np.arange(n)[:, None] % 2, anywhere, np.clip(corner, [-178, -84], [178, 84]))
+
+
+def test_every_point_of_the_circle_lies_in_the_ranges() -> None:
+    rng = np.random.default_rng(2)
+    made = 0
+    for lng, lat in centres(400, 1).tolist():
+        radius = float(log_uniform(rng, 0.01, 1.2e5))
+        found = block_around(lng, lat, radius)
+        if found is None:
+            continue
+        made += 1
+        ranges, fits = found
+        assert 0 < len(ranges) <= MOST_CELLS
+        assert fits >= radius - 2e-3
+        # Up to the rim itself: above all there.
+        far = np.concatenate([fits * np.sqrt(rng.random(200)), np.full(200, fits * (1 - 1e-9))])
+        x, y = travel(
+            np.full(400, lng), np.full(400, lat), rng.uniform(0, 7, 400), np.degrees(far / RADIUS_M)
+        )
+        inside = distances_m(lng, lat, x, y) <= fits
+        assert inside.sum() >= 200
+        assert ranges.contains(points_to_cells(x, y))[inside].all()
+    assert made > 300
+
+
+def test_the_block_is_not_much_larger_than_its_circle() -> None:
+    rng = np.random.default_rng(3)
+    for lng, lat in centres(200, 4).tolist():
+        radius = float(log_uniform(rng, 1, 1e4))
+        found = block_around(lng, lat, radius)
+        if found is not None:
+            ranges, _ = found
+            share = float((ranges.hi - ranges.lo).astype(float).sum()) / 2.0**60
+            area = share * 2 * np.pi**2 * RADIUS_M**2 * np.cos(np.radians(lat))
+            assert area < 60 * np.pi * radius**2
+
+
+@pytest.mark.parametrize(
+    ("lng", "lat", "radius_m"),
+    [
+        (10.0, 89.9, 100.0),
+        (10.0, -85.0, 100.0),
+        (10.0, 90.0, 1.0),
+        (180.0, 0.0, 1.0),
+        (-180.0, 0.0, 1.0),
+        (179.9999, 10.0, 100.0),
+        (-179.9999, 10.0, 100.0),
+        (10.0, 10.0, 0.0),
+        (10.0, 10.0, 2e5),
+        (10.0, 10.0, 2e7),
+    ],
+)
+def test_where_a_block_is_no_good(lng: float, lat: float, radius_m: float) -> None:
+    assert block_around(lng, lat, radius_m) is None
