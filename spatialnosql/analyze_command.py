@@ -6,6 +6,7 @@ import argparse
 import json
 
 from spatialnosql.analyze import analyze
+from spatialnosql.calibrate import calibrate, lines
 from spatialnosql.cli import EXIT_OK, add_common_arguments
 from spatialnosql.skew import BOUND
 from spatialnosql.target import add_target, opened_collection
@@ -25,6 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RATIO",
         help="what the fullest shard may hold, times the mean (default: %(default)s)",
     )
+    parser.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="also measure what keys, documents, ranges and tests cost here, by which forms of a query are chosen",
+    )
     add_common_arguments(parser)
 
 
@@ -32,5 +38,10 @@ def run(args: argparse.Namespace) -> int:
     """Analyze, and show the table."""
     with opened_collection(args) as collection:
         analysis = analyze(collection, precision=args.precision, shards=args.shards, bound=args.bound)
-    print(json.dumps(analysis.to_document()) if args.json else "\n".join(analysis.lines()))
+        costs = calibrate(collection) if args.calibrate else None
+    if args.json:
+        measured = {"costs": costs.to_document()} if costs is not None else {}
+        print(json.dumps(analysis.to_document() | measured))
+    else:
+        print("\n".join([*analysis.lines(), *(lines(costs) if costs is not None else ())]))
     return EXIT_OK

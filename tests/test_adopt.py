@@ -51,7 +51,7 @@ def assert_adopted(points, documents: int = len(LNG), *, sharded: bool = True) -
     info = run(load_info(points))
     assert info.why_not is None
     assert info.gh_index
-    assert info.has_geo_index
+    assert info.nears_on_sphere
     assert info.histogram.total == documents
     assert "balancing" not in stored(points)
     if sharded:

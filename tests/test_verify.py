@@ -225,7 +225,7 @@ def test_creating(database, client, forgotten) -> None:
     assert len(homes) == 3
     info = run(load_info(points))
     assert (info.location, info.gh, info.form, info.why_not) == ("where.at", "hash", "legacy", None)
-    assert info.has_geo_index
+    assert info.nears_on_sphere
     assert info.gh_index
     assert info.histogram.key == data.key
     assert metadata_collection(points).find_one({"_id": points.full_name})["validator"] is True

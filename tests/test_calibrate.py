@@ -1,0 +1,75 @@
+"""``analyze --calibrate``: costs are measured, plausible, stored, and used."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from places import Setup, documents, make_collection
+from pymongo import MongoClient
+
+from spatialnosql.calibrate import _plausible, calibrate
+from spatialnosql.cli import main
+from spatialnosql.costs import Costs
+from spatialnosql.errors import UsageError
+from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.rewrite.planning import plan_find
+from spatialnosql.steps import run
+
+DATABASE = "test_calibrate"
+CIRCLE = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.01]}}}
+
+
+@pytest.fixture(scope="module")
+def places(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
+    client.drop_database(DATABASE)
+    setup = Setup("loc", "geojson")
+    yield make_collection(client[DATABASE], "places", setup, documents(2000, 3, setup))
+    client.drop_database(DATABASE)
+    metadata_collection(client[DATABASE]["any"]).delete_many({"_id": {"$regex": f"^{DATABASE}[.]"}})
+
+
+def test_costs_are_measured_stored_and_used(
+    cluster: Any, places: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", f"{DATABASE}.places", "--calibrate", "--json", "--uri", cluster.uri]) == 0
+    told = json.loads(capsys.readouterr().out)
+    costs = Costs.of_document(told["costs"])
+    assert set(told["costs"]) == set(asdict(Costs()))
+    # Commands and the reading of shapes take time on every machine, and nowhere exactly what they take by default.
+    assert costs != Costs()
+    assert run(load_info(places)).costs == costs
+
+
+def test_costs_decide(places: Any) -> None:
+    info = run(load_info(places))
+    dear = {
+        "client": replace(Costs(), flat_test_ms=1.0),
+        "server": replace(Costs(), return_ms=0.0, settle_ms=5.0, flat_test_ms=1.0),
+        "original": replace(Costs(), range_ms=1000.0),
+    }
+    for form, costs in dear.items():
+        plan = plan_find(CIRCLE, replace(info, costs=costs, plans=OrderedDict()))
+        assert plan.form == form, plan
+
+
+def test_what_was_not_measured_but_disturbed_is_the_default() -> None:
+    strange = replace(Costs(), key_ms=-1.0, fetch_ms=float("nan"), test_ms=1e6, range_ms=0.02)
+    assert _plausible(strange) == replace(Costs(), range_ms=0.02)
+
+
+def test_costs_as_stored() -> None:
+    costs = replace(Costs(), key_ms=0.5)
+    assert Costs.of_document(costs.to_document()) == costs
+    assert Costs.of_document({"key_ms": "fast", "fetch_ms": -1, "unknown": 5, "test_ms": 1}) == replace(
+        Costs(), test_ms=1.0
+    )
+
+
+def test_nothing_to_measure(client: MongoClient[dict[str, Any]]) -> None:
+    with pytest.raises(UsageError, match="cannot be calibrated"):
+        calibrate(client[DATABASE]["nothing"])
