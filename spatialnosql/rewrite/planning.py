@@ -31,6 +31,9 @@ from spatialnosql.rewrite.settle_find import settle_find
 from spatialnosql.rewrite.settled import region_of, why_not_settled
 from spatialnosql.rewrite.worth import why_not_worth
 
+CLIENT_RULES = ("ring_near", "ring_geo_near", "settle_find", "settle_count", "count_pipeline")
+"""What is done where the client takes part, one module each; all else is `rewrite`'s."""
+
 _MOST_REMEMBERED = 1024
 # Any date can be decoded.
 _AS_IT_CAME: CodecOptions[Mapping[str, Any]] = CodecOptions(
