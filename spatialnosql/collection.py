@@ -15,7 +15,8 @@ from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.collection import Collection
 from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
-from spatialnosql.counting import PIPELINE_OPTIONS, can_settle, settled_count
+from spatialnosql.client_pipelines import pipeline_in_client
+from spatialnosql.counting import can_settle, settled_count
 from spatialnosql.cursor import AsyncSpatialCursor, SpatialCursor, planned, unchanged_reason
 from spatialnosql.deadline import Deadline
 from spatialnosql.errors import UsageError
@@ -23,15 +24,10 @@ from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
 from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
-from spatialnosql.nearest import RingSource
-from spatialnosql.projection import Widened
-from spatialnosql.reading import Reader
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows
-from spatialnosql.rewrite.count_pipeline import read_count_pipeline
 from spatialnosql.rewrite.planning import plan_count
-from spatialnosql.rewrite.ring_geo_near import RingGeoNear, ring_geo_near
 from spatialnosql.steps import Steps, call, listed, run, run_async
 from spatialnosql.writes import bulk_steps, find_one_and_steps, replace_steps, to_insert, update_steps
 
@@ -180,8 +176,8 @@ class BaseCollection:
         unchanged = unchanged_reason(options)
         if not isinstance(pipeline, list) or not all(isinstance(s, Mapping) and s for s in pipeline):
             unchanged = "the pipeline is no list of stages"
-        if unchanged is None and options.keys() <= PIPELINE_OPTIONS:
-            found = yield from self._in_client(pipeline, info, options)
+        if unchanged is None:
+            found = yield from pipeline_in_client(self._collection, pipeline, info, self._qos, options)
             if found is not None:
                 return found
         plan = rewrite_pipeline(pipeline, info, qos=self._qos, unchanged=unchanged)
@@ -189,33 +185,6 @@ class BaseCollection:
         if plan.near is not None:
             return (yield from self._aggregate_window(plan, Context(info, self._qos), sent))
         return (yield from call(self._collection.aggregate, plan.pipeline, **sent))
-
-    def _in_client(self, pipeline: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[Found | None]:
-        """The answer of a pipeline that the client does with finds and counts alone; None if it is to be sent."""
-        if self._collection.codec_options.document_class is not dict:
-            return None
-        near = ring_geo_near(pipeline, Context(info, self._qos))
-        if near is not None and self._collection.read_concern.level != "snapshot":
-            return self._nearest(near, info, options)
-        counting = read_count_pipeline(pipeline)
-        plan = plan_count(counting.filter, info, qos=self._qos) if counting is not None else None
-        if counting is None or plan is None or plan.settled is None:
-            return None
-        timed = self._sent(Plan(pipeline), options, timed="maxTimeMS")
-        # What else may be there is about how documents come back.
-        names = ("session", "comment", "maxTimeMS")
-        given: dict[str, Any] = {name: timed[name] for name in names if name in timed}
-        if self._collection.read_concern.level == "snapshot":
-            given["consistent"] = True
-        return Found(counting.answer((yield from settled_count(self._collection, plan, info, given))))
-
-    def _nearest(self, near: RingGeoNear, info: CollectionInfo, options: dict[str, Any]) -> Found:
-        assert near.plan.rings is not None
-        given = {"session": options.get("session"), "comment": options.get("comment")}
-        limit = options.get("maxTimeMS", self._qos.max_time_ms)
-        reader = Reader(self._collection, info, {**given, "max_time_ms": limit}, Widened(None))
-        source = RingSource(reader, near.plan.rings, near.fields)
-        return Found((), source, skip=near.skip, limit=near.limit, batch_size=options.get("batchSize") or 0)
 
     def _aggregate_window(self, plan: Plan, context: Context, options: dict[str, Any]) -> Steps[Any]:
         """The nearest few: from the first window that holds enough of them, else by the pipeline as it is."""

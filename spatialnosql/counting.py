@@ -20,9 +20,6 @@ from spatialnosql.rewrite import Plan
 from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Call, Steps, call, together
 
-PIPELINE_OPTIONS = frozenset({"session", "comment", "maxTimeMS", "batchSize", "allowDiskUse"})
-"""Options of an aggregation that say nothing about its answer."""
-
 _OPTIONS = {"session", "comment", "maxTimeMS", "skip", "limit", "consistent"}
 _MOST_PUSHED = (
     200_000  # keys in one document, which may have 16 MB: 25 bytes each, and predictions may be wrong

@@ -310,11 +310,10 @@ def _needs(info: CollectionInfo, options: Mapping[str, Any], *, place: bool = Tr
 
 def in_client(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Found:
     """The documents of a plan in which the client takes part."""
-    wanted = {
-        "skip": options.get("skip", 0),
-        "limit": abs(options.get("limit", 0)),
-        "batch_size": options.get("batch_size", 0),
-    }
+    limit, batch_size = options.get("limit", 0), options.get("batch_size", 0)
+    if limit < 0 and batch_size:
+        limit = min(-limit, batch_size)  # a negative limit wants one batch, and no more
+    wanted = {"skip": options.get("skip", 0), "limit": abs(limit), "batch_size": batch_size}
     reader = Reader(collection, info, options, _needs(info, options, place=plan.rings is not None))
     source = RingSource(reader, plan.rings) if plan.rings is not None else SettledFind(reader, plan, options)
     return Found((), source, deadline=reader.deadline, **wanted)
