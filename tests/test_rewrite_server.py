@@ -185,10 +185,29 @@ def test_rewritten_queries_answer_as_the_original(
     assert tried["rewritten and with an answer"] >= 0.2 * count
 
 
-def try_query(one: Asked, rng: np.random.Generator, example: str) -> Counter[str]:
+@pytest.mark.parametrize("name", [name for name, setup in SETUPS.items() if not setup.unhashed])
+def test_what_the_client_does_answers_as_the_original(
+    name: str, asked: dict[str, Asked], examples: int, tally: Counter[str]
+) -> None:
+    """The forms in which the client takes part, wherever they are possible."""
+    one = asked[name]
+    # Without statistics the client takes no part.
+    known = replace(one, infos=tuple(info for info in one.infos if info.histogram is not None))
+    count = max(60, round(examples / 12))
+    tried: Counter[str] = Counter()
+    for number in range(count):
+        rng = np.random.default_rng([zlib.crc32(name.encode()), 1, number])
+        tried += try_query(known, rng, f"{name}, client {number}", QoS(form="client"))
+    for what in ("queries", "settled in the client", "by rings"):
+        tally[f"{what} (client forms against original)"] += tried[what]
+    assert tried["settled in the client"] >= 0.05 * count
+    assert tried["by rings"] >= 0.02 * count
+
+
+def try_query(one: Asked, rng: np.random.Generator, example: str, qos: QoS | None = None) -> Counter[str]:
     query = Grammar(rng, one.setup, one.places).query()
     info = one.infos[int(rng.integers(len(one.infos)))]
-    qos = QoS(**WISHES[int(rng.integers(len(WISHES)))])
+    qos = qos or QoS(**WISHES[int(rng.integers(len(WISHES)))])
     expected, refusal = answered(one.plain, query)
     actual, own = answered(SpatialCollection(one.plain, info=info, qos=qos), query)
     plan = plan_of(query, one.plain, info, qos)
