@@ -69,9 +69,9 @@ class Region(Protocol):
     def on_s2_borders(self) -> bool:
         """Whether the border touches one of the lines along which MongoDB contradicts itself.
 
-        Those are the meridians at multiples of 45 degrees and the equator, which are borders of large S2 cells. A point
-        exactly there and on the border of a shape is inside by MongoDB's own test, but its 2dsphere index may look for
-        it in the neighbouring cell only: the answer depends on the plan.
+        Those are the meridians at multiples of 45 degrees and the equator, which are borders of large S2 cells, and the
+        poles, where four of them meet. A point exactly there and on the border of a shape is inside by MongoDB's own
+        test, but its 2dsphere index may look for it in the neighbouring cell only: the answer depends on the plan.
         """
 
 
@@ -149,11 +149,11 @@ class EdgeRegion:
 
     @cached_property
     def on_s2_borders(self) -> bool:
-        """Whether a vertex lies on such a line; flat shapes are not looked up in a 2dsphere index."""
+        """Whether a vertex lies on such a line, or an edge over a pole; flat shapes need no 2dsphere index."""
         if not self.edges.geodesic or not len(self.edges.table):
             return False
-        ends = self.edges.table[:, [LO, HI]]
-        return bool((np.mod(ends, 45.0) == 0).any() or (self.edges.table[:, [SOUTH, NORTH]] == 0).any())
+        ends, heights = self.edges.table[:, [LO, HI]], self.edges.table[:, [SOUTH, NORTH]]
+        return bool((np.mod(ends, 45.0) == 0).any() or (np.mod(heights, 90.0) == 0).any())
 
     def _inside(self, lng: Floats, lat: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         total, near = self.edges.crossings(lng, lat)

@@ -21,6 +21,7 @@ from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
 from spatialnosql.rewrite import PIPELINE_RULES, RULES, Plan, QoS, rewrite, rewrite_pipeline
+from spatialnosql.rewrite.ring_near import first_ring
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rewrite"
 RANGES = "<gh ranges>"
@@ -109,13 +110,17 @@ def test_a_rule(rule: str, pair: dict[str, Any]) -> None:
         assert plan.near.needed == pair["window"]
         assert plan.commands > 1
         return
-    assert shown(plan.pipeline if "pipeline" in pair else plan.filter) == pair["after"]
+    if plan.rings is not None:
+        assert plan.rings.needed == pair["needed"]
+        assert shown(first_ring(plan.rings, info_of(pair))) == pair["after"]
+    else:
+        assert shown(plan.pipeline if "pipeline" in pair else plan.filter) == pair["after"]
     if "hint" in pair:
         assert plan.hint == pair["hint"]
 
 
 def test_every_rule_has_its_pairs_of_both_sorts() -> None:
-    rules = {name for name, _ in RULES} | set(PIPELINE_RULES)
+    rules = {name for name, _ in RULES} | set(PIPELINE_RULES) | set(CLIENT_RULES)
     assert {path.stem for path in FIXTURES.glob("*.json")} == rules | {"unchanged"}
     for rule in rules:
         pairs = [pair for name, pair in (param.values for param in PAIRS) if name == rule]
