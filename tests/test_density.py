@@ -101,3 +101,15 @@ def test_an_even_density_gives_the_radius_of_its_area() -> None:
     for wanted in (16.5, 200.0, 5000.0):
         area = (2 * HALF_EARTH_M / 180) ** 2 * wanted / 200_000
         assert radius_m(0.1, 0.05, wanted, histogram) == pytest.approx(np.sqrt(area / np.pi), rel=0.25)
+
+
+@pytest.mark.parametrize("bits", [20, 30])
+def test_an_even_density_beyond_a_distance(bits: int) -> None:
+    """The same for a ring: its area is that of both circles' difference, whether or not cells lie across its border."""
+    rng = np.random.default_rng(6)
+    lng, lat = rng.uniform(-1, 1, 200_000), rng.uniform(-1, 1, 200_000)
+    histogram = Histogram.of_points(lng, lat, bits)
+    for beyond in (20_000.0, 50_000.0):
+        radius = radius_m(0.1, 0.05, 20_000.0, histogram, beyond_m=beyond)
+        within = (distances_m(0.1, 0.05, lng, lat) <= radius) & (distances_m(0.1, 0.05, lng, lat) > beyond)
+        assert within.sum() == pytest.approx(20_000, rel=0.5)

@@ -399,6 +399,26 @@ def test_nothing_is_read_twice_or_before_it_is_wanted(
     assert rings[-1][1] >= HALF_EARTH_M - 1
 
 
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_no_more_ranges_than_the_caller_wants(
+    most: int, collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, ranges = collections["geojson"], []
+
+    def seen(*given: Any) -> Any:
+        covering, surely = ring_cover(*given)
+        ranges.append(len(covering.outer))
+        return covering, surely
+
+    monkeypatch.setattr(nearest, "ring_cover", seen)
+    qos = QoS(form="client", max_ranges=most)
+    for statistics in ("true", "magnified"):
+        spatial = SpatialCollection(one.plain, info=one.infos[statistics], qos=qos)
+        for place in (CENTRES[0], CENTRES[2], CENTRES[5]):
+            same(one, one.near(place), place, spatial, limit=30)
+    assert 1 <= max(ranges) <= most
+
+
 def test_a_pause_of_the_reader_is_not_the_servers_time(
     collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ class Rings:
     end_tests: Filter  # and about those at the least or the greatest distance
     hint: str | None
     thinned_by: bytes = b""  # by which conditions, for what is learnt of them
+    max_ranges: int | None = None  # in one ring, as the caller wants it
 
 
 @dataclass(frozen=True)

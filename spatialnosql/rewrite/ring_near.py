@@ -16,7 +16,7 @@ import math
 import bson
 from bson.errors import InvalidDocument
 
-from spatialnosql.block import block_around
+from spatialnosql.block import MOST_CELLS, block_around
 from spatialnosql.cover import Cover, Ranges, cover
 from spatialnosql.density import radius_m
 from spatialnosql.geometry import near_to_region
@@ -98,6 +98,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         else with_distance(filter, near.min_distance_m + 1.0, info.location),
         None if own_index else info.gh_index,
         thinned_by,
+        context.qos.max_ranges,
     )
 
 
@@ -110,12 +111,12 @@ def ring_cover(rings: Rings, inner_m: float, outer_m: float, info: CollectionInf
     """The cover of the ring between two distances, and the distance up to which it surely holds all documents."""
     if not inner_m and not rings.regions and rings.expected <= _BLOCK_POINTS:
         block = block_around(rings.lng, rings.lat, outer_m)
-        if block is not None and block[1] >= outer_m:
+        if block is not None and block[1] >= outer_m and len(block[0]) <= (rings.max_ranges or MOST_CELLS):
             ranges, surely_m = block
             return Cover(Ranges(ranges.lo[:0], ranges.hi[:0]), ranges, len(ranges)), surely_m
     ring = near_to_region(rings.lng, rings.lat, min_distance_m=inner_m, max_distance_m=outer_m)
     region = IntersectionRegion((ring, *rings.regions)) if rings.regions else ring
-    return cover(region, weights=info.histogram), outer_m
+    return cover(region, max_ranges=rings.max_ranges, weights=info.histogram), outer_m
 
 
 def ring_filter(covering: Cover, rings: Rings, gh: str) -> Filter:
