@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +20,7 @@ from spatialnosql.geometry import within_to_region
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index
 from spatialnosql.metadata import InfoCache, load_info, metadata_collection
-from spatialnosql.rewrite import QoS, planning
+from spatialnosql.rewrite import Plan, QoS, planning, predicates
 from spatialnosql.rewrite.cost import Load
 from spatialnosql.rewrite.planning import plan_count, plan_find
 from spatialnosql.steps import run
@@ -148,6 +150,26 @@ def test_no_more_plans_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(30):
         plan_find({"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.001 + number / 1e5]}}}, info)
     assert len(info.plans) == 8
+
+
+def test_plans_and_regions_are_forgotten_by_many_threads_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_MOST_REMEMBERED", 2)
+    monkeypatch.setattr(predicates, "_MOST_REGIONS", 2)
+    info, before = known(100), sys.getswitchinterval()
+
+    def work(west: int) -> None:
+        for number in range(1000):
+            box = [[west, 0], [west + 1, 1 + number / 1e4]]
+            predicates.read({"loc": {"$geoWithin": {"$box": box}}}, info)
+            planning._remembered(info, {"n": [west, number]}, "", lambda filter: Plan(filter, filter=filter))
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
+    finally:
+        sys.setswitchinterval(before)
+    assert len(info.plans) <= 2
 
 
 def test_rings_go_by_what_was_learnt_last() -> None:

@@ -7,8 +7,10 @@ one near, and all the rest. It descends into ``$and``, which is a conjunction to
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -123,13 +125,14 @@ def _region(within: bool, operand: Any) -> Region:
         if key is not None:
             _regions[key] = region
             while len(_regions) > _MOST_REGIONS:
-                _regions.pop(next(iter(_regions)), None)
+                with contextlib.suppress(KeyError):  # another thread was faster
+                    _regions.popitem(last=False)
     return region
 
 
 _MOST_REGIONS = 512
 # The regions read last, by a digest of what they were read from.
-_regions: dict[tuple[bool, bytes] | None, Region] = {}
+_regions: OrderedDict[tuple[bool, bytes] | None, Region] = OrderedDict()
 
 
 def _near(operator: str, value: Mapping[str, Any]) -> Near:
