@@ -23,6 +23,7 @@ from spatialnosql.sphere import ERROR_M, Floats, distances_m
 from spatialnosql.steps import Steps, call
 
 _WIDER = 2.0  # a ring reaches at least so many times as far as the last
+_MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
 
 
 class RingSource:
@@ -128,8 +129,9 @@ class RingSource:
         histogram = info.histogram
         assert histogram is not None
         self._inner = surely
-        short = enough(rings.needed - self._found) / self._share if rings.needed else math.inf
-        points = min(short, RING_POINTS)
+        wanted = min(enough(rings.needed - self._found), RING_POINTS) if rings.needed else RING_POINTS
+        # Where fewer are found than there should be, whatever the reason, look farther.
+        points = min(wanted / self._share, _MOST_POINTS)
         reach = radius_m(rings.lng, rings.lat, points, histogram, beyond_m=surely)
         wider = surely * _WIDER if rings.needed else surely * 1.01
         self._outer = min(max(reach, wider, surely + 1.0), rings.max_m, HALF_EARTH_M)
