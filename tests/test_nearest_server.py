@@ -434,7 +434,7 @@ def test_a_pause_of_the_reader_is_not_the_servers_time(
     next(cursor)
     now[0] += 100.0
     cursor.to_list()
-    assert len(limits) > 2
+    assert len(limits) >= 2  # and one of them behind the pause
     assert set(limits) == {2000}
 
 
