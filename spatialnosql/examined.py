@@ -41,8 +41,12 @@ def examine_find(collection: Collection[Any], filter: Mapping[str, Any], **optio
 
 def examine_count(collection: Collection[Any], filter: Mapping[str, Any], **options: Any) -> Examined:
     """For what ``count_documents`` sends: an aggregation."""
-    count = {"$group": {"_id": 1, "n": {"$sum": 1}}}
-    return examine_aggregate(collection, [{"$match": filter}, count], **options)
+    return examine_aggregate(collection, count_stages(filter), **options)
+
+
+def count_stages(filter: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The pipeline that ``count_documents`` sends."""
+    return [{"$match": filter}, {"$group": {"_id": 1, "n": {"$sum": 1}}}]
 
 
 def examine_aggregate(

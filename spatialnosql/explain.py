@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from spatialnosql.cursor import planned, unchanged_reason
-from spatialnosql.examined import Examined, examined
+from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
@@ -125,8 +125,7 @@ def explain_count_steps(
 
 
 def _counting(collection: Any, filter: Mapping[str, Any]) -> dict[str, Any]:
-    count = {"$group": {"_id": 1, "n": {"$sum": 1}}}
-    return {"aggregate": collection.name, "pipeline": [{"$match": filter}, count], "cursor": {}}
+    return {"aggregate": collection.name, "pipeline": count_stages(filter), "cursor": {}}
 
 
 def _examined(collection: Any, command: dict[str, Any]) -> Steps[Examined]:

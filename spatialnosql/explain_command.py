@@ -26,6 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a filter or a pipeline as JSON, @FILE to read it from a file, or - for stdin",
     )
     parser.add_argument("--limit", type=int, default=0, help="of the find (for near: how many are wanted)")
+    parser.add_argument("--count", action="store_true", help="explain a count of the filter, not a find")
+    parser.add_argument(
+        "--form",
+        choices=("cheapest", "server", "client"),
+        default="cheapest",
+        help="who tests the boundary of a shape (default: whoever does it cheaper)",
+    )
     parser.add_argument("--prefer", choices=("latency", "throughput"), default="latency")
     parser.add_argument(
         "--precision", choices=("cost", "selectivity"), default="cost", help="see QoS in the README"
@@ -39,10 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Explain one query."""
     query = read_query(args.query)
-    qos = QoS(prefer=args.prefer, precision=args.precision, max_ranges=args.max_ranges)
+    if args.count and not isinstance(query, dict):
+        raise UsageError("--count is for a filter; a pipeline counts by its own stages")
+    qos = QoS(prefer=args.prefer, precision=args.precision, max_ranges=args.max_ranges, form=args.form)
     with opened_collection(args) as plain:
         spatial = SpatialCollection(plain, qos=qos, trust_gh=args.trust_gh)
-        explanation = spatial.explain(query, **({"limit": args.limit} if args.limit else {}))
+        limited = {"limit": args.limit} if args.limit else {}
+        explanation = spatial.explain(query, **({"count": True} if args.count else limited))
     sent = explanation.plan.filter if explanation.plan.filter is not None else explanation.plan.pipeline
     if args.json:
         document = explanation.to_dict()

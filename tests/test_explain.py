@@ -187,6 +187,21 @@ def test_the_command_takes_pipelines_files_and_stdin(
 
 
 @pytest.mark.usefixtures("plain")
+def test_the_command_explains_counts_and_forms(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = explain(cluster, capsys, json.dumps(CIRCLE), "--count", "--form", "client", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["decision"]["rules"] == ["settle_count"]
+    assert told["rewritten"]["docs"] == 0 < told["original"]["docs"]
+    code, out, _ = explain(cluster, capsys, json.dumps(CIRCLE), "--form", "server")
+    assert code == 0
+    assert "rewritten: a region covered by" in out
+    code, _, err = explain(cluster, capsys, json.dumps([{"$match": CIRCLE}]), "--count")
+    assert code != 0
+    assert "--count is for a filter" in err
+
+
+@pytest.mark.usefixtures("plain")
 def test_the_command_says_what_is_wrong(cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
         (["{"], "the query is no JSON"),
