@@ -2,14 +2,16 @@
 
 The script reads the same Parquet file with pyarrow, builds the documents, inserts them unordered from 4 threads into
 hashed shards, then builds the same 2dsphere index. The job does all that into geohash shards, and screens, geohashes,
-counts, chooses the precision, cuts and places besides. Both are timed from the file to the indexed collection; what it
-takes to start Spark and to run a first batch of 300,000 rows through it (its classes loaded and compiled) is apart.
+counts, chooses the precision, cuts and places besides. Both are timed from the file to the indexed collection; only
+the start of Spark is apart. Nothing is warmed up: the first run of the job loads and compiles Spark's classes, and it
+stands first among the ``runs``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import resource
 import statistics
 import sys
 import tempfile
@@ -17,7 +19,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Semaphore
+from threading import Event, Semaphore, Thread
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,6 @@ from spatialnosql.city import KINDS, generate_city
 from spatialnosql.placement import shard_by_hash
 
 SIZES = (1_000_000, 3_000_000, 10_000_000)
-WARM_UP_ROWS = 300_000  # what it takes until the hot loops are compiled
 THREADS, BATCH = 4, 10_000
 PIECE = 1_000_000  # rows generated at a time: the generator's own memory must not be what is measured
 LARGE = 3_000_000  # from here on each variant runs once
@@ -48,11 +49,7 @@ def run(options: Options) -> dict[str, Any]:
         started = time.monotonic()
         spark, ours = start_spark(bench.uri)
         session_s = time.monotonic() - started
-        few = min(WARM_UP_ROWS, options.limit or WARM_UP_ROWS)
-        small = write_rows(options, few, Path(folder) / "warm_up.parquet")
-        ingested(bench, spark, small, "warm_up")
-        warm_s = time.monotonic() - started
-        print(f"Spark started and warmed up in {warm_s:.1f} s", file=sys.stderr, flush=True)
+        print(f"Spark started in {session_s:.1f} s", file=sys.stderr, flush=True)
         queries = {}
         for size in sizes:
             path = write_rows(options, size, Path(folder) / f"{size}.parquet")
@@ -67,7 +64,6 @@ def run(options: Options) -> dict[str, Any]:
         "n_points": max(part["rows"] for part in queries.values()),
         "n_shards": bench.n_shards,
         "spark_start_s": round(session_s, 2),
-        "spark_warm_up_s": round(warm_s - session_s, 2),
         "queries": queries,
         "ratio_docs_per_s": last["ratio_docs_per_s"],
         "equal": all(part["equal"] for part in queries.values()),
@@ -177,6 +173,8 @@ def _median(runs: list[dict[str, Any]]) -> dict[str, Any]:
         "server_cpu_s": round(statistics.median(server), 2) if server else None,
         "client_cpu_s": round(statistics.median(run["client_cpu_s"] for run in runs), 2),
         "results": runs[0]["docs"],
+        "runs": [round(run["docs"] / run["wall_s"], 1) for run in runs],
+        "memory_mb": {name: max(run["memory_mb"][name] for run in runs) for name in runs[0]["memory_mb"]},
         "phases": phases,
         "shards": runs[0]["shards"],
     }
@@ -216,7 +214,8 @@ def scripted(bench: Bench, path: Rows) -> dict[str, Any]:
     held = quick_distribution(collection)
     collection.drop()
     phases = {"place": sharded - started, "load": loaded - sharded, "index": ended - loaded}
-    return {"wall_s": ended - started, "phases": phases, "docs": sum(held.values()), "shards": held}
+    docs = sum(held.values())
+    return {"wall_s": ended - started, "phases": phases, "docs": docs, "shards": held, "memory_mb": {}}
 
 
 def start_spark(uri: str) -> tuple[Any, bool]:
@@ -229,23 +228,66 @@ def start_spark(uri: str) -> tuple[Any, bool]:
     return build_session("spatialnosql benchmark ingest", mongo_uri=uri, local_master=LOAD_MASTER), ours
 
 
-def ingested(bench: Bench, spark: Any, path: Rows, name: str = "ingest") -> dict[str, Any]:
+def ingested(bench: Bench, spark: Any, path: Rows) -> dict[str, Any]:
     """The job, in the Spark that runs already."""
     from spark_jobs.ingest_job import ingest
     from spark_jobs.ingest_work import Job
 
-    job = Job(
-        f"{bench.database.name}.{name}", (str(path.path),), lon=path.lng, lat=path.lat, batch="benchmark"
-    )
+    into = f"{bench.database.name}.ingest"
+    job = Job(into, (str(path.path),), lon=path.lng, lat=path.lat, batch="benchmark")
     started = time.monotonic()
-    with contextlib.redirect_stderr(io.StringIO()):
+    with contextlib.redirect_stderr(io.StringIO()), Growth() as python:
         outcome = ingest(spark, bench.uri, bench.database.client, job)
     wall = time.monotonic() - started
-    bench.database[name].drop()
+    memory = {"python_growth": python.mb, "jvm_kept": jvm_kept_mb(spark)}
+    bench.database["ingest"].drop()
     client = bench.database.client["spatialnosql"]
     client["batches"].delete_many({"namespace": job.into})
     client["collections"].delete_many({"_id": job.into})
-    return {"wall_s": wall, "phases": outcome.phases, "docs": outcome.documents, "shards": outcome.shards}
+    return {
+        "wall_s": wall,
+        "phases": outcome.phases,
+        "docs": outcome.documents,
+        "shards": outcome.shards,
+        "memory_mb": memory,
+    }
+
+
+class Growth:
+    """By how much this process, the driver's Python, grew at most, in MiB; looked at five times a second."""
+
+    def __enter__(self) -> Growth:
+        self._before = self._most = resident_mb()
+        self._stop = Event()
+        self._thread = Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.2):
+            self._most = max(self._most, resident_mb())
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def mb(self) -> int:
+        """The growth."""
+        return round(self._most - self._before)
+
+
+def resident_mb() -> float:
+    """What this process has in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def jvm_kept_mb(spark: Any) -> int:
+    """What Spark's process still holds after a batch, its garbage collected."""
+    spark._jvm.java.lang.System.gc()
+    runtime = spark._jvm.java.lang.Runtime.getRuntime()
+    return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20)
 
 
 def jvm_cpu_s(spark: Any) -> float:
@@ -255,8 +297,10 @@ def jvm_cpu_s(spark: Any) -> float:
 
 def table(result: dict[str, Any]) -> str:
     """The result as text: one line a size and variant."""
-    head = f"ingest: {result['n_shards']} shards; Spark's start {result['spark_start_s']:.1f} s, and a first "
-    lines = [f"{head}batch {result['spark_warm_up_s']:.1f} s, apart", ""]
+    lines = [
+        f"ingest: {result['n_shards']} shards; Spark's start, {result['spark_start_s']:.1f} s, apart",
+        "",
+    ]
     rows = [["rows", "variant", "docs/s", "seconds", "server CPU", "client CPU", "phases"]]
     for part in result["queries"].values():
         for name, values in part["variants"].items():
@@ -268,6 +312,11 @@ def table(result: dict[str, Any]) -> str:
     lines += aligned(rows)
     for part in result["queries"].values():
         ratio = part["ratio_docs_per_s"]["ingest"]
-        lines.append(f"{part['rows']:,} rows: ingest / script = {ratio:.2f} documents/s")
+        job = part["variants"]["ingest"]
+        memory = ", ".join(f"{name.replace('_', ' ')} {mb:,} MiB" for name, mb in job["memory_mb"].items())
+        each = 1e6 * job["wall_s"] / max(part["rows"], 1)
+        lines.append(
+            f"{part['rows']:,} rows: ingest / script = {ratio:.2f} documents/s; {each:.1f} us a row; {memory}"
+        )
     lines.append("both wrote every row" if result["equal"] else "ROWS ARE MISSING")
     return "\n".join([*lines, ""])
