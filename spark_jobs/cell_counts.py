@@ -16,8 +16,8 @@ from spark_jobs.geohash_column import cell_at
 from spark_jobs.screening import CELL, FAULT
 from spatialnosql.histogram import Histogram
 
-FINEST_BITS = 35
-"""Cells of 153 m at most, as `spatialnosql analyze` counts them."""
+FINEST_BITS = 40
+"""Cells of 38 m at most, as `spatialnosql analyze` counts them."""
 MOST_CELLS = 600_000
 """What the driver takes: 10 MB."""
 HOT_BITS = 50
@@ -48,7 +48,7 @@ class Counts:
 
 
 def count(rows: DataFrame, *, most_cells: int = MOST_CELLS) -> Counts:
-    """Count screened rows by fault and cell, at 35 bits or, if that is too many cells, at fewer."""
+    """Count screened rows by fault and cell, at 40 bits or, if that is too many cells, at fewer."""
     cell = F.when(F.col(FAULT).isNull(), cell_at(F.col(CELL), FINEST_BITS))
     groups = rows.groupBy(F.col(FAULT).alias("fault"), cell.alias("cell")).agg(F.count(F.lit(1)).alias("n"))
     bits = FINEST_BITS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
+from spark_jobs.cell_counts import FINEST_BITS
 from spark_jobs.ingest_work import Work
 from spatialnosql.analyze import measure
 from spatialnosql.histogram import Histogram
@@ -22,7 +23,7 @@ def stored_histogram(work: Work) -> Histogram:
         return histogram_from_document(work.stored["histogram"])
     if work.present and work.stored.get("state") == READY:
         return measure(work.collection, work.job.gh).histogram
-    return Histogram.of_cells([], 35)
+    return Histogram.of_cells([], FINEST_BITS)
 
 
 def is_spread(work: Work) -> bool:

@@ -1,7 +1,9 @@
-"""A small circle as a block of a few cells: what a cover would be, made in a tenth of the time.
+"""A small circle as a block of a few cells: what a cover would be, made in a hundredth of the time.
 
-The block holds more than the circle. So the circle may as well grow until it touches the block's nearest side: that
-radius comes back with it.
+Cells of the block that the circle does not touch are left out. The rest holds more than the circle; so the circle may
+as well grow until it touches the block's nearest side, or a cell that was left out: that radius comes back with it.
+
+Plain Python, a number at a time: for so few cells that is sooner done than numpy is called.
 """
 
 from __future__ import annotations
@@ -11,15 +13,14 @@ import math
 import numpy as np
 
 from spatialnosql.cover import Ranges
-from spatialnosql.geohash import BITS, cells_to_ranges, indices_to_cells, merge_ranges
+from spatialnosql.geohash import BITS
 from spatialnosql.geometry import EARTH_RADIUS_M
 
-MOST_CELLS = 8
 _MARGIN_M = 1e-3  # a point nearer than this to a side may be on either side of it
 
 
-def block_around(lng: float, lat: float, radius_m: float) -> tuple[Ranges, float] | None:
-    """The ranges of a block around a circle, and the radius that surely fits into it.
+def block_around(lng: float, lat: float, radius_m: float, most_cells: int) -> tuple[Ranges, float] | None:
+    """The ranges of a block of at most so many cells around a circle, and the radius that surely fits into it.
 
     None for large circles, at the poles and across the antimeridian, where a block is no good.
     """
@@ -31,18 +32,60 @@ def block_around(lng: float, lat: float, radius_m: float) -> tuple[Ranges, float
     if west <= 0 or east >= 360:
         return None
     south, north = lat + 90.0 - height, lat + 90.0 + height
-    # The finest precision at which few cells hold the circle; a side of it spans at most 4 cells.
-    bits = min(BITS, 2 * int(math.log2(360.0 / width)) + 3)
+    # The finest precision at which few cells hold the circle.
+    bits = min(BITS, 2 * int(math.log2(360.0 / width)) + int(math.log2(most_cells)))
     while True:
-        per_lng, per_lat = 2 ** ((bits + 1) // 2) / 360.0, 2 ** (bits // 2) / 180.0
-        x0, x1 = int(west * per_lng), int(east * per_lng)
-        y0, y1 = int(south * per_lat), int(north * per_lat)
-        if (x1 - x0 + 1) * (y1 - y0 + 1) <= MOST_CELLS:
+        cell_lng, cell_lat = 360.0 / 2 ** ((bits + 1) // 2), 180.0 / 2 ** (bits // 2)
+        x0, x1 = int(west / cell_lng), int(east / cell_lng)
+        y0, y1 = int(south / cell_lat), int(north / cell_lat)
+        if (x1 - x0 + 1) * (y1 - y0 + 1) <= most_cells:
             break
         bits -= 1
-    x, y = np.meshgrid(np.arange(x0, x1 + 1), np.arange(y0, y1 + 1))
-    lo, hi = cells_to_ranges(indices_to_cells(x.ravel(), y.ravel(), bits), bits)
-    fits_deg = min(lat + 90.0 - y0 / per_lat, (y1 + 1) / per_lat - 90.0 - lat)
-    aside = math.radians(min(lng + 180.0 - x0 / per_lng, (x1 + 1) / per_lng - 180.0 - lng))
-    fits = min(math.radians(fits_deg), math.asin(math.cos(math.radians(lat)) * math.sin(aside)))
-    return Ranges(*merge_ranges(lo, hi)), fits * EARTH_RADIUS_M - _MARGIN_M
+    cos_lat = math.cos(math.radians(lat))
+    most = math.sin((radius_m + _MARGIN_M) / EARTH_RADIUS_M / 2) ** 2
+    aside = math.radians(min(lng + 180.0 - x0 * cell_lng, (x1 + 1) * cell_lng - 180.0 - lng))
+    above = math.radians(min(lat + 90.0 - y0 * cell_lat, (y1 + 1) * cell_lat - 90.0 - lat))
+    surely = min(above, math.asin(cos_lat * math.sin(aside)))
+    columns = [
+        (_spread(x), math.sin(_away(x * cell_lng - 180.0, cell_lng, lng) / 2) ** 2) for x in range(x0, x1 + 1)
+    ]
+    cells = []
+    for y in range(y0, y1 + 1):
+        begin = y * cell_lat - 90.0
+        up = math.sin(_away(begin, cell_lat, lat) / 2) ** 2
+        across = cos_lat * math.cos(math.radians(max(abs(begin), abs(begin + cell_lat))))
+        row = _spread(y)
+        for column, along in columns:
+            haversine = up + across * along  # of the nearest that the cell can be
+            if haversine <= most:
+                cells.append(column << 1 | row if bits % 2 == 0 else row << 1 | column)
+            else:
+                surely = min(surely, 2 * math.asin(math.sqrt(haversine)))
+    return _ranges(cells, bits), surely * EARTH_RADIUS_M - _MARGIN_M
+
+
+def _away(begin: float, size: float, at: float) -> float:
+    """How far a place is from an interval, in radians; 0 within."""
+    return math.radians(max(begin - at, at - (begin + size), 0.0))
+
+
+def _ranges(cells: list[int], bits: int) -> Ranges:
+    cells.sort()
+    lo, hi = [], []
+    end = -1
+    for cell in cells:
+        if cell != end:
+            lo.append(cell)
+            hi.append(cell)
+        end = cell + 1
+        hi[-1] = end
+    shift = np.uint64(BITS - bits)
+    return Ranges(np.array(lo, dtype=np.uint64) << shift, np.array(hi, dtype=np.uint64) << shift)
+
+
+def _spread(value: int) -> int:
+    """Each bit with a zero before it."""
+    return _SPREAD[value & 1023] | _SPREAD[value >> 10 & 1023] << 20 | _SPREAD[value >> 20] << 40
+
+
+_SPREAD = [sum((number >> bit & 1) << 2 * bit for bit in range(10)) for number in range(1024)]

@@ -72,6 +72,8 @@ def measure_costs(collection: Documents, info: CollectionInfo) -> Costs:
         test_ms=each["tested"],
         flat_test_ms=each["flat"],
         vertex_ms=each["vertices"],
+        shape_ms=each.get("small area", Costs.shape_ms),
+        shape_vertex_ms=each.get("large area", Costs.shape_vertex_ms),
         return_ms=each["returned"],
         settle_ms=each["settled"],
         read_ms=read["small shape"],
@@ -135,6 +137,7 @@ class _Queries:
     def differences(self, count: int) -> list[tuple[str, str, int]]:
         """Which query costs more than which, by how many of a thing."""
         shards = len({part.shard for part in self._info.shards})
+        asked = max(shards, 1)
         parts = [
             ("ranges", "nothing", _RANGES - 1),
             ("keys", "nothing", count),
@@ -146,6 +149,12 @@ class _Queries:
             ("settled", "keys", count),
             ("large shape", "small shape", _MANY - _FEW),
         ]
+        if self._info.nears_on_sphere:
+            # All shards work on a shape, some of them at the same time: so at least this.
+            parts += [
+                ("small area", "everywhere", asked),
+                ("large area", "small area", asked * (_MANY - _FEW)),
+            ]
         return [*parts, ("everywhere", "nothing", shards - 1)] if shards > 1 else parts
 
     def measured(self) -> dict[str, float]:
@@ -170,12 +179,22 @@ class _Queries:
         lng, lat = self._place
         circle = {location: {"$geoWithin": {"$center": [[lng, lat], 30.0]}}}
         few, lots = ({location: {"$geoWithin": {"$geometry": _ring(lng, lat, n)}}} for n in (_FEW, _MANY))
+        far = lng - math.copysign(180.0, lng), -lat
+        small, large = (
+            {location: {"$geoWithin": {"$geometry": _ring(*far, n, 1e-4)}}} for n in (_FEW, _MANY)
+        )
 
         def count(*parts: dict[str, Any]) -> Callable[[], int]:
             asked = {"$and": list(parts)} if len(parts) > 1 else parts[0]
             return lambda: self._collection.count_documents(asked, **self._hint)
 
+        # Without its index the server would test every document.
+        areas: dict[str, Callable[[], Any]] = {
+            "small area": lambda: self._collection.count_documents(small),
+            "large area": lambda: self._collection.count_documents(large),
+        }
         return {
+            **(areas if self._info.nears_on_sphere else {}),
             "nothing": count(any_of(conditions(one, gh), gh)),
             "ranges": count(any_of(conditions(many, gh), gh)),
             "everywhere": lambda: self._collection.count_documents({"_id": {"$in": [_NOBODY]}}),
@@ -208,10 +227,10 @@ def _region(lng: float, lat: float, vertices: int) -> Any:
     return within_to_region({"$geometry": _ring(lng, lat, vertices)})
 
 
-def _ring(lng: float, lat: float, vertices: int) -> dict[str, Any]:
-    """A round polygon around a place, far too large to have an edge near it."""
+def _ring(lng: float, lat: float, vertices: int, away: float = 0.05) -> dict[str, Any]:
+    """A round polygon around a place; unless told otherwise 300 km away, far too large to have an edge near it."""
     turns = np.linspace(0, 2 * np.pi, vertices, endpoint=False)
-    height, away = math.radians(lat), 0.05  # 300 km
+    height = math.radians(lat)
     north = np.arcsin(math.sin(height) * math.cos(away) + math.cos(height) * math.sin(away) * np.cos(turns))
     east = math.radians(lng) + np.arctan2(
         np.sin(turns) * math.sin(away) * math.cos(height), math.cos(away) - math.sin(height) * np.sin(north)

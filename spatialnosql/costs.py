@@ -31,13 +31,17 @@ class Costs:
     """A point tested by a server against a box, a circle, or a flat polygon."""
     vertex_ms: float = 0.000006
     """What each vertex adds to a test."""
+    shape_ms: float = 1.1
+    """A polygon of great circles read and covered by a server, before any point is tested."""
+    shape_vertex_ms: float = 0.012
+    """What each of its vertices adds to that."""
     return_ms: float = 0.004
     """A document sent, received and decoded."""
     settle_ms: float = 0.0012
     """A key sent, received and settled in the client."""
-    read_ms: float = 3.0
+    read_ms: float = 4.0
     """A shape, to be read and covered by the client for the first time."""
-    read_vertex_ms: float = 0.005
+    read_vertex_ms: float = 0.002
     """What each of its vertices adds to that."""
 
     @classmethod

@@ -67,6 +67,34 @@ class Ranges:
         inside: NDArray[np.bool_] = (at > 0) & (np.asarray(cells) < self.hi[np.maximum(at, 1) - 1])
         return inside
 
+    def without(self, other: Ranges) -> Ranges:
+        """What is left of these ranges when others are taken out."""
+        if not len(self.lo) or not len(other.lo):
+            return self
+        # Between the others there are gaps, one before them and one behind them.
+        gap_lo = np.concatenate([np.zeros(1, dtype=np.uint64), other.hi])
+        gap_hi = np.concatenate([other.lo, np.full(1, 1 << BITS, dtype=np.uint64)])
+        first = np.searchsorted(gap_hi, self.lo, side="right")
+        count = np.searchsorted(gap_lo, self.hi, side="left") - first
+        gap, mine = ragged(first, count), np.repeat(np.arange(len(self.lo)), count)
+        lo, hi = np.maximum(self.lo[mine], gap_lo[gap]), np.minimum(self.hi[mine], gap_hi[gap])
+        left = lo < hi
+        return Ranges(lo[left], hi[left])
+
+    def bridged(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
+        """Joined over gaps in which no more points are expected than so many; and how many are in the whole."""
+        before, after = histogram.points_before(np.stack([self.lo, self.hi]))
+        apart = before[1:] - after[:-1] > points
+        held = float((after - before).sum() + (before[1:] - after[:-1])[~apart].sum())
+        if apart.all():
+            return self, held
+        ends = np.concatenate([apart, [True]])
+        return Ranges(self.lo[np.concatenate([[True], apart])], self.hi[ends]), held
+
+    def joined(self, other: Ranges) -> Ranges:
+        """These ranges and others."""
+        return Ranges(*merge_ranges(np.concatenate([self.lo, other.lo]), np.concatenate([self.hi, other.hi])))
+
     def to_strings(self) -> list[tuple[str, str]]:
         """The same as ranges of ``gh`` strings, for filters."""
         return self._strings
@@ -74,6 +102,9 @@ class Ranges:
     @cached_property
     def _strings(self) -> list[tuple[str, str]]:
         return list(zip(bounds_to_strings(self.lo), bounds_to_strings(self.hi), strict=True))
+
+
+NOTHING = Ranges(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64))
 
 
 @dataclass(frozen=True)
@@ -87,9 +118,7 @@ class Cover:
     @cached_property
     def outer(self) -> Ranges:
         """Interior and boundary together: every place of the region."""
-        lo = np.concatenate([self.interior.lo, self.boundary.lo])
-        hi = np.concatenate([self.interior.hi, self.boundary.hi])
-        return Ranges(*merge_ranges(lo, hi))
+        return self.interior.joined(self.boundary)
 
 
 def cover(

@@ -1,15 +1,15 @@
 """How far around a place one must look for so many points, by the histogram.
 
-Where points are dense the nine finest cells around the place tell. Elsewhere the histogram is searched as a tree, from
-its coarsest cells to its finest: at each level a radius that surely holds enough is known, and cells beyond it are not
-looked into. So a place in the middle of the ocean takes as little as one in a city.
+Where there are points the cells in a small block around the place tell. Elsewhere the histogram is searched as a tree,
+from its coarsest cells to its finest: at each level a radius that surely holds enough is known, and cells beyond it are
+not looked into. So a place in the middle of the ocean takes little more than one in a city.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,7 @@ from spatialnosql.geohash import (
     BITS,
     Cells,
     cells_to_indices,
-    cells_to_ranges,
     indices_to_cells,
-    points_to_cells,
 )
 from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.histogram import Histogram
@@ -29,7 +27,10 @@ from spatialnosql.sphere import Floats, distances_m
 
 HALF_EARTH_M = math.pi * EARTH_RADIUS_M
 _STEP = 6  # bits from one level of the tree to the next
-_DENSE = 4.0  # the nine cells hold so many times the points wanted: the circle lies well within them
+_PLACES = 10_000  # places a degree, for which a radius is remembered
+_MOST_REMEMBERED = 50_000
+_COARSEST = 20  # blocks of cells up to 40 km
+_ACROSS, _UP = np.tile([-1, 0, 1], 3), np.repeat([-1, 0, 1], 3)
 
 
 def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, beyond_m: float = 0.0) -> float:
@@ -38,7 +39,7 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
     Half around the Earth if there are not so many at all.
     """
     if not beyond_m:
-        radius = _dense_radius(lng, lat, wanted, histogram)
+        radius = _remembered_radius(lng, lat, wanted, histogram)
         if radius is not None:
             return radius
     levels = _levels(histogram)
@@ -57,23 +58,53 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
     return HALF_EARTH_M
 
 
-def _dense_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
-    bits = histogram.bits - histogram.bits % 2
-    side = 1 << (bits // 2)
-    place = points_to_cells([lng], [lat]) >> np.uint64(BITS - bits)
-    x, y = (int(part[0]) for part in cells_to_indices(place << np.uint64(BITS - bits)))
-    x, y = x >> (30 - bits // 2), y >> (30 - bits // 2)
-    columns = np.arange(x - 1, x + 2) % side
-    rows = np.arange(max(y - 1, 0), min(y + 2, side))
-    across, up = np.meshgrid(columns, rows)
-    block = indices_to_cells(across.ravel(), up.ravel(), bits)
-    count = float(histogram.points_in(*cells_to_ranges(block, bits)).sum())
-    if count < _DENSE * wanted:
-        return None
-    height = HALF_EARTH_M / side
-    width = 2 * height * max(math.cos(math.radians(lat)), 1e-9)
-    radius = math.sqrt(wanted * len(block) * width * height / (math.pi * count))
-    return radius if radius < min(width, height) else None
+def _remembered_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
+    """As `_local_radius`, once for all places within some ten metres: it is a guess, and the next query is near by."""
+    radii = _leaves(histogram).radii
+    place = (int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted)
+    if place not in radii:
+        if len(radii) >= _MOST_REMEMBERED:
+            radii.clear()
+        radii[place] = _local_radius(lng, lat, wanted, histogram)
+    return radii.get(place)
+
+
+def _local_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
+    """The same by the cells in a block around the place, as small a block as will do; None where that is too large."""
+    x, y = int((lng + 180.0) * (2**30 / 360.0)), int((lat + 90.0) * (2**30 / 180.0))
+    finest = 30 - histogram.bits // 2
+    shifts = np.arange(finest, max(finest, _COARSEST) + 1)[:, None]
+    column, row = (x >> shifts) + _ACROSS, (y >> shifts) + _UP
+    ends = 1 << (30 - shifts)
+    if not ((column >= 0) & (column < ends) & (row >= 0) & (row < ends)).all():
+        return None  # at a pole, or the antimeridian
+    lo = indices_to_cells(column << shifts, row << shifts)
+    hi = lo + (np.uint64(1) << (2 * shifts).astype(np.uint64))
+    metres_lat = HALF_EARTH_M / 180.0
+    metres_lng = metres_lat * max(math.cos(math.radians(lat)), 1e-9)
+    leaves = _leaves(histogram)
+    held = histogram.points_in(lo, hi).sum(axis=1)
+    for level in np.flatnonzero(held >= wanted).tolist():
+        below = np.uint64(BITS - histogram.bits)
+        first = np.searchsorted(histogram.cells, lo[level] >> below)
+        last = np.searchsorted(histogram.cells, (hi[level] - np.uint64(1)) >> below, side="right")
+        chosen = ragged(first, last - first)
+        away = np.hypot((leaves.lng[chosen] - lng) * metres_lng, (leaves.lat[chosen] - lat) * metres_lat)
+        # The points of a cell are taken to lie half nearer and half farther than its middle.
+        spread = leaves.reach_m[chosen] / 2
+        distances = np.concatenate([np.maximum(away - spread, 0.0), away + spread])
+        order = np.argsort(distances)
+        counts = np.cumsum(np.tile(histogram.counts[chosen] / 2, 2)[order])
+        enough = int(np.searchsorted(counts, wanted))
+        size = 1 << int(shifts[level, 0])
+        inside = (x % size + size, 2 * size - x % size, y % size + size, 2 * size - y % size)
+        column_m, row_m = metres_lng * 360.0 / 2**30, metres_lat * 180.0 / 2**30
+        to_side = min(min(inside[:2]) * column_m, min(inside[2:]) * row_m)
+        # In a cell with many points the nearest ones are much nearer than half of them.
+        even = math.sqrt(wanted / held[level] * 9 * size * size * column_m * row_m / math.pi)
+        if enough < len(order) and distances[order[enough]] <= to_side:
+            return min(max(float(distances[order[enough]]), even), to_side)
+    return None
 
 
 def _expected_radius(
@@ -111,6 +142,9 @@ class _Level:
     lat: Floats
     reach_m: Floats  # from the centre to the farthest corner, at most
     first_child: NDArray[np.intp]
+    radii: dict[tuple[int, int, float], float | None] = field(
+        default_factory=dict
+    )  # of places asked for before
 
     def distances(self, lng: float, lat: float, chosen: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Bounds of the distance from a place to the points of cells."""
@@ -120,23 +154,30 @@ class _Level:
 
 
 @functools.lru_cache(maxsize=8)
+def _leaves(histogram: Histogram) -> _Level:
+    """The cells of a histogram itself."""
+    return _level(histogram, None)
+
+
+@functools.lru_cache(maxsize=8)
 def _levels(histogram: Histogram) -> list[_Level]:
     precisions = sorted({histogram.bits, *range(histogram.bits, 0, -_STEP)})
-    histograms = [histogram.coarsened(bits) for bits in precisions]
-    levels = []
-    for number, one in enumerate(histograms):
-        west, height = cells_to_indices(one.cells << np.uint64(BITS - one.bits))
-        width_deg, height_deg = 360.0 / 2 ** ((one.bits + 1) // 2), 180.0 / 2 ** (one.bits // 2)
-        lng = west * (360.0 / 2**30) - 180.0 + width_deg / 2
-        lat = height * (180.0 / 2**30) - 90.0 + height_deg / 2
-        # The half diagonal, with the width where the cell is widest.
-        widest = np.cos(np.radians(np.maximum(np.abs(lat) - height_deg / 2, 0.0)))
-        reach = np.hypot(width_deg / 2 * widest, height_deg / 2) * (HALF_EARTH_M / 180.0)
-        children = np.zeros(len(one.cells) + 1, dtype=np.intp)
-        if number + 1 < len(histograms):
-            finer = histograms[number + 1]
-            parents = finer.cells >> np.uint64(finer.bits - one.bits)
-            children[:-1] = np.searchsorted(parents, one.cells)
-            children[-1] = len(finer.cells)
-        levels.append(_Level(one.cells, one.counts, lng, lat, reach, children))
-    return levels
+    histograms = [histogram.coarsened(bits) for bits in precisions[:-1]]
+    finer = [*histograms[1:], histogram]
+    return [*map(_level, histograms, finer), _leaves(histogram)]
+
+
+def _level(histogram: Histogram, finer: Histogram | None) -> _Level:
+    west, height = cells_to_indices(histogram.cells << np.uint64(BITS - histogram.bits))
+    width_deg, height_deg = 360.0 / 2 ** ((histogram.bits + 1) // 2), 180.0 / 2 ** (histogram.bits // 2)
+    lng = west * (360.0 / 2**30) - 180.0 + width_deg / 2
+    lat = height * (180.0 / 2**30) - 90.0 + height_deg / 2
+    # The half diagonal, with the width where the cell is widest.
+    widest = np.cos(np.radians(np.maximum(np.abs(lat) - height_deg / 2, 0.0)))
+    reach = np.hypot(width_deg / 2 * widest, height_deg / 2) * (HALF_EARTH_M / 180.0)
+    children = np.zeros(len(histogram.cells) + 1, dtype=np.intp)
+    if finer is not None:
+        parents = finer.cells >> np.uint64(finer.bits - histogram.bits)
+        children[:-1] = np.searchsorted(parents, histogram.cells)
+        children[-1] = len(finer.cells)
+    return _Level(histogram.cells, histogram.counts, lng, lat, reach, children)

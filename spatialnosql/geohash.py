@@ -64,6 +64,8 @@ def _spread_table() -> NDArray[np.uint32]:
 
 
 _PAIR_CODES = _codes_of_pairs()
+_PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
+_FEW = 64  # fewer are sooner done one by one
 _VALUES = _values_of_codes()
 _SPREAD = _spread_table()
 
@@ -304,12 +306,19 @@ def bound_to_string(cell: int) -> str:
     """
     if cell >= 1 << BITS:
         return END_OF_STRINGS
-    return str(cells_to_strings([cell])[0]).rstrip("0")
+    pairs = _PAIRS
+    text = (
+        pairs[cell >> 50] + pairs[cell >> 40 & 1023] + pairs[cell >> 30 & 1023]
+        + pairs[cell >> 20 & 1023] + pairs[cell >> 10 & 1023] + pairs[cell & 1023]
+    )  # fmt: skip
+    return text.rstrip("0")
 
 
 def bounds_to_strings(cells: ArrayLike) -> list[str]:
     """The strings of many bounds, as `bound_to_string` makes them."""
     bounds = np.asarray(cells, dtype=np.uint64)
+    if bounds.size < _FEW:
+        return [bound_to_string(cell) for cell in bounds.tolist()]
     end = np.uint64(1 << BITS)
     strings = cells_to_strings(np.minimum(bounds, end - np.uint64(1))).tolist()
     ends = (bounds >= end).tolist()

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.cover import Cover
+from spatialnosql.cover import NOTHING, Ranges
 from spatialnosql.density import HALF_EARTH_M, radius_m
 from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.geohash import strings_to_cells
 from spatialnosql.geometry import geojson_point, legacy_point
 from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Rings
@@ -34,24 +35,30 @@ class RingSource:
 
     def __init__(self, reader: Reader, rings: Rings, fields: GeoNearFields | None = None) -> None:
         self._reader, self._rings, self._fields = reader, rings, fields
-        self._inner = rings.min_m
-        self._outer = rings.first_m
+        self._reach = rings.first_m
+        self._known = NOTHING  # what was read so far
+        self._held: list[Any] = []  # of that, what lies beyond the last ring
+        self._held_m: Floats = np.zeros(0)
         self._found = 0  # documents so far
         self._read = 0  # documents in the ranges asked so far
-        self._predicted = 0.0  # points in them, by the histogram
         self._done = False
 
-    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:  # noqa: ARG002 - a ring at a time
+    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
         """The documents of the next ring."""
         if self._done:
             return None
         rings = self._rings
-        covering, surely = ring_cover(rings, self._inner, self._outer, self._reader.info)
+        if everything and not rings.needed and math.isfinite(rings.max_m):
+            self._reach = rings.max_m
+        ranges, surely = ring_cover(rings, self._reach, self._reader.info, self._known)
         last = surely >= min(rings.max_m, HALF_EARTH_M)
-        documents = yield from self._documents(covering)
-        distances = measured(documents, rings, self._reader.info.location)
-        keep = yield from self._kept(documents, distances, surely, last)
-        documents, distances = list(compress(documents, keep.tolist())), distances[keep]
+        documents, distances = yield from self._new(ranges)
+        documents, distances = self._held + documents, np.concatenate([self._held_m, distances])
+        if not last:
+            near = distances < surely
+            self._held = list(compress(documents, (~near).tolist()))
+            documents, self._held_m = list(compress(documents, near.tolist())), distances[~near]
+            distances = distances[near]
         self._found += len(documents)
         self._done = last or 0 < rings.needed <= self._found
         if self._done:
@@ -68,38 +75,43 @@ class RingSource:
 
     def explained(self) -> Steps[Any]:
         """What the server says of the next ring."""
-        covering, _ = ring_cover(self._rings, self._inner, self._outer, self._reader.info)
-        return (yield from call(self._cursor(covering).explain))
+        ranges, _ = ring_cover(self._rings, self._reach, self._reader.info, self._known)
+        return (yield from call(self._cursor(ranges.without(self._known)).explain))
 
-    def _cursor(self, covering: Cover) -> Any:
-        sent = ring_filter(covering, self._rings, self._reader.info.gh)
+    def _cursor(self, ranges: Ranges) -> Any:
+        sent = ring_filter(ranges, self._rings, self._reader.info.gh)
         # One batch as a rule: the server sends no more than 16 MB at once.
         return self._reader.find(sent, self._rings.hint, batch_size=10 * RING_POINTS)
 
-    def _documents(self, covering: Cover) -> Steps[list[Any]]:
-        documents: list[Any] = yield from call(self._cursor(covering).to_list)
-        histogram = self._reader.info.histogram
-        assert histogram is not None
-        self._predicted += float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum())
+    def _new(self, ranges: Ranges) -> Steps[tuple[list[Any], Floats]]:
+        """The documents in ranges that were not read before, and their distances; of those that the query asks for."""
+        info = self._reader.info
+        new = ranges.without(self._known)
+        again = self._rings.max_ranges is not None and len(new) > self._rings.max_ranges
+        asked = ranges if again else new
+        documents: list[Any] = []
+        if len(asked):
+            documents = yield from call(self._cursor(asked).to_list)
+        if again:  # a few more documents, that there be no more ranges than the caller wants
+            cells = strings_to_cells([document[info.gh] for document in documents])
+            documents = list(compress(documents, (~self._known.contains(cells)).tolist()))
+        self._known = ranges.joined(self._known) if len(self._known) else ranges
         self._read += len(documents)
-        return documents
+        distances = measured(documents, self._rings, info.location)
+        keep = yield from self._kept(documents, distances)
+        return (documents, distances) if keep.all() else (list(compress(documents, keep)), distances[keep])
 
-    def _kept(
-        self, documents: list[Any], distances: Floats, surely: float, last: bool
-    ) -> Steps[NDArray[np.bool_]]:
-        """Which documents of a ring's ranges belong to it; the server is asked of those at a border."""
+    def _kept(self, documents: list[Any], distances: Floats) -> Steps[NDArray[np.bool_]]:
+        """Which documents the query asks for; the server is asked of those at a border."""
         rings = self._rings
-        # Between rings the same number decides on both sides; at the ends of all the server's own does.
-        low, high, at_end = distances >= self._inner, distances <= rings.max_m, np.zeros(len(distances), bool)
-        if rings.min_m and self._inner == rings.min_m:
+        low, high, at_end = distances >= rings.min_m, distances <= rings.max_m, np.zeros(len(distances), bool)
+        if rings.min_m:
             at_end |= np.abs(distances - rings.min_m) <= ERROR_M
             low |= at_end
         if math.isfinite(rings.max_m):
             at_max = np.abs(distances - rings.max_m) <= ERROR_M
             high, at_end = high | at_max, at_end | at_max
-        keep = low & high
-        if not last:
-            keep &= distances < surely
+        keep: NDArray[np.bool_] = low & high
         if rings.regions and len(documents):
             lng, lat = places(documents, self._reader.info.location)
             for region in rings.regions:
@@ -124,22 +136,30 @@ class RingSource:
             keep[asked] = yield from self._reader.confirmed(part, tests, hint)
 
     def _widen(self, surely: float) -> None:
-        """The next ring: as wide as the rest should need, by the histogram and by what was found so far."""
+        """The next ring: as wide as the rest should need, by what is known, or by the histogram."""
         rings, info = self._rings, self._reader.info
+        missing = rings.needed - self._found
+        if 0 < missing <= len(self._held):
+            # Whatever else there is, the farthest of those wanted is no farther than this.
+            farthest = float(np.partition(self._held_m, missing - 1)[missing - 1])
+            self._reach = min(farthest + 2 * ERROR_M, rings.max_m, HALF_EARTH_M)
+            return
         histogram = info.histogram
         assert histogram is not None
-        self._inner = surely
-        wanted = min(enough(rings.needed - self._found), RING_POINTS) if rings.needed else RING_POINTS
+        wanted = min(enough(missing), RING_POINTS) if rings.needed else RING_POINTS
         # Where fewer are found than there should be, whatever the reason, look farther.
         points = min(wanted / self._share, _MOST_POINTS)
         reach = radius_m(rings.lng, rings.lat, points, histogram, beyond_m=surely)
         wider = surely * _WIDER if rings.needed else surely * 1.01
-        self._outer = min(max(reach, wider, surely + 1.0), rings.max_m, HALF_EARTH_M)
+        self._reach = min(max(reach, wider, surely + 1.0), rings.max_m, HALF_EARTH_M)
 
     @property
     def _share(self) -> float:
         """The share of the points in the ranges that were documents to consider: other conditions thin them out."""
-        return min((self._read + 0.5) / (self._predicted + 1.0), 1.0)
+        histogram = self._reader.info.histogram
+        assert histogram is not None
+        predicted = float(histogram.points_in(self._known.lo, self._known.hi).sum())
+        return min((self._read + 0.5) / (predicted + 1.0), 1.0)
 
     def _learn(self) -> None:
         if self._rings.thinned_by:

@@ -23,6 +23,8 @@ BOUND = 1.1
 """How much more than the mean the fullest shard may hold before a precision counts as one that cannot be balanced."""
 
 CHARACTER_BITS = 5
+FINEST_BITS = 35
+"""The finest precision to shard by, as in the paper; a histogram may know more."""
 
 Counts = NDArray[np.int64]
 
@@ -137,8 +139,9 @@ def _fits(sums: Counts, parts: int, most: int) -> bool:
 
 
 def default_candidates(histogram: Histogram) -> tuple[int, ...]:
-    """Whole characters, as in the paper, up to what the histogram knows, and its own precision."""
-    return tuple(sorted({*range(CHARACTER_BITS, histogram.bits + 1, CHARACTER_BITS), histogram.bits}))
+    """Whole characters, as in the paper, up to its finest or to what the histogram knows."""
+    finest = min(histogram.bits, FINEST_BITS)
+    return tuple(sorted({*range(CHARACTER_BITS, finest + 1, CHARACTER_BITS), finest}))
 
 
 def precision_table(

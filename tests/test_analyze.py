@@ -19,7 +19,7 @@ from spatialnosql.testing import points_to_documents
 
 LNG = np.random.default_rng(4).normal(9.9, 0.02, 3_000)
 LAT = np.random.default_rng(5).normal(53.5, 0.02, 3_000)
-EXPECTED = Histogram.of_points(LNG, LAT, 35)
+EXPECTED = Histogram.of_points(LNG, LAT, 40)
 
 
 def same(one: Histogram, other: Histogram) -> bool:
@@ -57,9 +57,16 @@ def test_many_cells_become_coarser_ones_while_they_stream(adopted, monkeypatch: 
     monkeypatch.setattr(module, "BATCH", 100)
     found = server_histogram(adopted, "$gh", gh="gh", most_cells=40).histogram
     assert len(found.cells) <= 40
-    assert found.bits < 35
+    assert found.bits < 40
     assert same(found, EXPECTED.coarsened(found.bits))
     assert len(EXPECTED.coarsened(found.bits + 1).cells) > 40
+
+
+def test_of_very_many_documents_fewer_characters_are_asked_for(
+    adopted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spatialnosql.analyze.MANY_DOCUMENTS", 2_999)
+    assert same(analyze(adopted).histogram, EXPECTED.coarsened(35))
 
 
 def test_what_is_stored_serves_the_rewriter_and_is_refreshed(adopted) -> None:
@@ -70,7 +77,7 @@ def test_what_is_stored_serves_the_rewriter_and_is_refreshed(adopted) -> None:
     assert analysis.documents == 2_000 == sum(analysis.shards.values())
     info = run(load_info(adopted))
     assert info.why_not is None
-    assert same(info.histogram, Histogram.of_points(LNG[1000:], LAT[1000:], 35))
+    assert same(info.histogram, Histogram.of_points(LNG[1000:], LAT[1000:], 40))
     stored = metadata_collection(adopted).find_one({"_id": adopted.full_name})
     assert stored["analyzed"] > first["analyzed"]
     assert stored["precision"]["bits"] == analysis.choice.bits

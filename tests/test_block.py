@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spatialnosql.block import MOST_CELLS, block_around
+from spatialnosql.block import block_around
 from spatialnosql.geohash import points_to_cells
 from spatialnosql.sphere import distances_m
 from spatialnosql.testing.sphere import log_uniform, travel
@@ -22,17 +22,21 @@ def centres(n: int, seed: int) -> np.ndarray:
     return np.where(np.arange(n)[:, None] % 2, anywhere, np.clip(corner, [-178, -84], [178, 84]))
 
 
-def test_every_point_of_the_circle_lies_in_the_ranges() -> None:
+MOST_CELLS = (4, 8, 16, 64)
+
+
+@pytest.mark.parametrize("most_cells", MOST_CELLS)
+def test_every_point_of_the_circle_lies_in_the_ranges(most_cells: int) -> None:
     rng = np.random.default_rng(2)
     made = 0
     for lng, lat in centres(400, 1).tolist():
         radius = float(log_uniform(rng, 0.01, 1.2e5))
-        found = block_around(lng, lat, radius)
+        found = block_around(lng, lat, radius, most_cells)
         if found is None:
             continue
         made += 1
         ranges, fits = found
-        assert 0 < len(ranges) <= MOST_CELLS
+        assert 0 < len(ranges) <= most_cells
         assert fits >= radius - 2e-3
         # Up to the rim itself: above all there.
         far = np.concatenate([fits * np.sqrt(rng.random(200)), np.full(200, fits * (1 - 1e-9))])
@@ -45,16 +49,17 @@ def test_every_point_of_the_circle_lies_in_the_ranges() -> None:
     assert made > 300
 
 
-def test_the_block_is_not_much_larger_than_its_circle() -> None:
+@pytest.mark.parametrize(("most_cells", "most"), [(8, 60), (16, 30), (64, 8)])
+def test_the_block_is_not_much_larger_than_its_circle(most_cells: int, most: float) -> None:
     rng = np.random.default_rng(3)
     for lng, lat in centres(200, 4).tolist():
         radius = float(log_uniform(rng, 1, 1e4))
-        found = block_around(lng, lat, radius)
+        found = block_around(lng, lat, radius, most_cells)
         if found is not None:
             ranges, _ = found
             share = float((ranges.hi - ranges.lo).astype(float).sum()) / 2.0**60
             area = share * 2 * np.pi**2 * RADIUS_M**2 * np.cos(np.radians(lat))
-            assert area < 60 * np.pi * radius**2
+            assert area < most * np.pi * radius**2
 
 
 @pytest.mark.parametrize(
@@ -73,4 +78,4 @@ def test_the_block_is_not_much_larger_than_its_circle() -> None:
     ],
 )
 def test_where_a_block_is_no_good(lng: float, lat: float, radius_m: float) -> None:
-    assert block_around(lng, lat, radius_m) is None
+    assert all(block_around(lng, lat, radius_m, most) is None for most in MOST_CELLS)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,8 +28,8 @@ from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
-from spatialnosql.rewrite import QoS
-from spatialnosql.rewrite.ring_near import ring_cover
+from spatialnosql.rewrite import QoS, ring_near
+from spatialnosql.rewrite.ring_near import ring_cover, ring_filter
 from spatialnosql.sphere import ERROR_M, distances_m
 from spatialnosql.steps import run
 from spatialnosql.testing import points_on_sphere
@@ -379,44 +378,76 @@ def test_nothing_is_read_twice_or_before_it_is_wanted(
     collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = collections["geojson"]
-    rings: list[tuple[float, float]] = []
+    ends, asked = [0.0], []
 
-    def seen(given: Any, inner: float, outer: float, info: Any) -> Any:
-        covering, surely = ring_cover(given, inner, outer, info)
-        rings.append((inner, surely))
-        return covering, surely
+    def covered(*given: Any) -> Any:
+        ranges, surely = ring_cover(*given)
+        ends.append(surely)
+        return ranges, surely
 
-    monkeypatch.setattr(nearest, "ring_cover", seen)
+    def sent(ranges: Any, *given: Any) -> Any:
+        asked.append(ranges)
+        return ring_filter(ranges, *given)
+
+    monkeypatch.setattr(nearest, "ring_cover", covered)
+    monkeypatch.setattr(nearest, "ring_filter", sent)
     cursor = one.spatial("magnified").find(one.near(CENTRES[0]))
-    assert rings == []
+    assert ends == [0.0]
     next(cursor)
     # A ring in which there is nothing is followed by the next, and no further than the first document.
-    first = len(rings)
+    first = len(ends)
     cursor.to_list()
-    assert len(rings) > first >= 1
-    assert all(end == begin for (_, end), (begin, _) in pairwise(rings))
-    assert rings[0][0] == 0
-    assert rings[-1][1] >= HALF_EARTH_M - 1
+    assert len(ends) > first >= 2
+    assert ends == sorted(ends)
+    assert ends[-1] >= HALF_EARTH_M - 1
+    lo, hi = (np.concatenate([getattr(ranges, end) for ranges in asked]) for end in ("lo", "hi"))
+    order = np.argsort(lo)
+    assert bool((hi[order][:-1] <= lo[order][1:]).all())
+
+
+def test_the_second_ring_is_as_wide_as_it_must_be(
+    collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, ends = collections["geojson"], []
+
+    def covered(*given: Any) -> Any:
+        ranges, surely = ring_cover(*given)
+        ends.append(surely)
+        return ranges, surely
+
+    monkeypatch.setattr(nearest, "ring_cover", covered)
+    monkeypatch.setattr(ring_near, "enough", lambda needed: needed / 50)
+    seconds = 0
+    for place in CENTRES:
+        distances = one.distances(place)
+        for limit in (3, 10, 30):
+            ends.clear()
+            found = [distances[d["_id"]] for d in one.spatial("true").find(one.near(place)).limit(limit)]
+            assert found == sorted(distances.values())[:limit]
+            if len(ends) == 2:
+                seconds += 1
+                assert ends[1] >= found[-1]
+    assert seconds >= 3
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_no_more_ranges_than_the_caller_wants(
     most: int, collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, ranges = collections["geojson"], []
+    one, counts = collections["geojson"], []
 
-    def seen(*given: Any) -> Any:
-        covering, surely = ring_cover(*given)
-        ranges.append(len(covering.outer))
-        return covering, surely
+    def sent(ranges: Any, *given: Any) -> Any:
+        counts.append(len(ranges))
+        return ring_filter(ranges, *given)
 
-    monkeypatch.setattr(nearest, "ring_cover", seen)
+    monkeypatch.setattr(nearest, "ring_filter", sent)
     qos = QoS(form="client", max_ranges=most)
     for statistics in ("true", "magnified"):
         spatial = SpatialCollection(one.plain, info=one.infos[statistics], qos=qos)
         for place in (CENTRES[0], CENTRES[2], CENTRES[5]):
             same(one, one.near(place), place, spatial, limit=30)
-    assert 1 <= max(ranges) <= most
+            same(one, one.near(place), place, spatial)
+    assert 1 <= max(counts) <= most
 
 
 def test_a_pause_of_the_reader_is_not_the_servers_time(

@@ -13,6 +13,7 @@ from spatialnosql.cover import cover
 from spatialnosql.geometry import intersects_to_region, within_to_region
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
+from spatialnosql.region import IntersectionRegion, MirroredRegion
 from spatialnosql.rewrite import QoS
 from spatialnosql.rewrite.cost import (
     CLIENT,
@@ -22,9 +23,8 @@ from spatialnosql.rewrite.cost import (
     Load,
     estimate,
     estimate_count,
-    planning_ms,
+    shape_ms,
     test_ms,
-    vertices,
 )
 from spatialnosql.rewrite.planning import plan_count, plan_find
 from spatialnosql.rewrite.worth import why_not_worth
@@ -70,13 +70,15 @@ def test_a_limit_makes_all_shapes_small() -> None:
     assert limits[0] > 10 * limits[1]
 
 
-def test_many_vertices_take_long_to_read() -> None:
-    few = known(300)
-    turn = np.linspace(0, 2 * np.pi, 20_001)
-    round_ = np.stack([2.5 + 0.4 * np.cos(turn), 48.5 + 0.4 * np.sin(turn)], axis=1)
+def test_many_vertices_are_worse_for_every_shard_than_for_the_client() -> None:
+    nobody = known(10)
+    turn = np.linspace(0, 2 * np.pi, 2_001)
+    round_ = np.stack([12.5 + 0.4 * np.cos(turn), 8.5 + 0.4 * np.sin(turn)], axis=1)
     round_[-1] = round_[0]
-    assert why_not_worth(within(SQUARE), few) is None
-    assert why_not_worth(within(round_.tolist()), few) is not None
+    assert why_not_worth(within(ELSEWHERE), nobody) is not None
+    assert why_not_worth(within(round_.tolist()), nobody) is None
+    slow = replace(nobody, costs=replace(Costs(), read_vertex_ms=0.1))
+    assert why_not_worth(within(round_.tolist()), slow) is not None
 
 
 @pytest.mark.parametrize(
@@ -171,8 +173,8 @@ def test_estimates_grow_with_what_they_count() -> None:
     find, count = estimate(covering, region, info), estimate_count(covering, region, info, fetched=False)
     assert find is not None
     assert count is not None
-    for name in ("command_ms", "key_ms", "fetch_ms", "test_ms"):
-        dearer = replace(info, costs=replace(Costs(), **{name: 1.0}))
+    for name in ("command_ms", "key_ms", "fetch_ms", "test_ms", "shape_ms", "shape_vertex_ms"):
+        dearer = replace(info, costs=replace(Costs(), **{name: 2.0}))
         for before, after in (
             (find, estimate(covering, region, dearer)),
             (count, estimate_count(covering, region, dearer, fetched=False)),
@@ -208,15 +210,16 @@ def test_the_load_is_the_points_of_the_cover_on_the_shards_that_hold_it() -> Non
     assert load.outer == load.interior + load.boundary
 
 
-def test_vertices_and_what_a_test_costs() -> None:
+def test_what_a_shape_and_a_test_cost() -> None:
     info = known()
     square = within_to_region({"$geometry": {"type": "Polygon", "coordinates": [SQUARE]}})
     box = within_to_region({"$box": [[2, 48], [3, 49]]})
     flat = within_to_region({"$polygon": SQUARE[:-1]})
     lines = intersects_to_region({"$geometry": {"type": "LineString", "coordinates": SQUARE}})
-    assert vertices(square) == 4
-    assert vertices(box) == 0
+    assert shape_ms(square, info) == shape_ms(lines, info) > 0
+    assert shape_ms(IntersectionRegion((square, square)), info) == 2 * shape_ms(square, info)
+    assert shape_ms(MirroredRegion(square), info) == shape_ms(square, info)
+    assert shape_ms(flat, info) == shape_ms(box, info) == 0
     assert test_ms(square, info) > test_ms(flat, info) >= test_ms(box, info) > 0
     assert test_ms(lines, info) > 0
-    assert planning_ms(square, info) > planning_ms(box, info) > 0
     assert SERVER in (estimate(cover(square), square, info) or {})

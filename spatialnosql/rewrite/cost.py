@@ -25,7 +25,7 @@ def estimate(
     if info.histogram is None:
         return None
     costs, load = info.costs, Load.of(cover, info, info.histogram)
-    test = test_ms(region, info)
+    test, shape = test_ms(region, info), shape_ms(region, info)
     # Of a limited find every form reads only until it has enough. Each shard finds that many, whoever needs them.
     share = min(1.0, limit / load.inside) if limit and load.inside else 1.0
     seeks = load.asked * (costs.shard_ms + (len(cover.interior) + len(cover.boundary)) * costs.range_ms)
@@ -34,9 +34,12 @@ def estimate(
     wanted = load.inside * costs.return_ms
     return {
         ORIGINAL: costs.command_ms
-        + load.shards * costs.shard_ms
+        + load.shards * (costs.shard_ms + shape)
         + share * (load.inside * SPILL * (read + test) + wanted),
-        SERVER: costs.command_ms + seeks + share * (load.outer * read + load.boundary * test + wanted),
+        SERVER: costs.command_ms
+        + seeks
+        + (load.asked * shape if len(cover.boundary) else 0.0)
+        + share * (load.outer * read + load.boundary * test + wanted),
         CLIENT: costs.command_ms
         + fewer_seeks
         + share * (load.outer * (read + costs.return_ms) + load.boundary * costs.settle_ms),
@@ -53,15 +56,17 @@ def estimate_count(
     if info.histogram is None:
         return None
     costs, load = info.costs, Load.of(cover, info, info.histogram)
-    test = test_ms(region, info)
+    test, shape = test_ms(region, info), shape_ms(region, info)
     key = costs.key_ms + (costs.fetch_ms if fetched else 0.0)
     read = costs.key_ms + costs.fetch_ms
     ranges = len(cover.interior) + len(cover.boundary)
     two = bool(len(cover.interior)) + bool(len(cover.boundary))
     return {
-        ORIGINAL: costs.command_ms + load.shards * costs.shard_ms + load.inside * SPILL * (read + test),
+        ORIGINAL: costs.command_ms
+        + load.shards * (costs.shard_ms + shape)
+        + load.inside * SPILL * (read + test),
         SERVER: costs.command_ms
-        + load.asked * (costs.shard_ms + ranges * costs.range_ms)
+        + load.asked * (costs.shard_ms + ranges * costs.range_ms + (shape if len(cover.boundary) else 0.0))
         + load.outer * read
         + load.boundary * test,
         CLIENT: two * (costs.command_ms + load.asked * costs.shard_ms)
@@ -117,18 +122,15 @@ def test_ms(region: Region, info: CollectionInfo) -> float:
     return costs.flat_test_ms
 
 
-def planning_ms(region: Region, info: CollectionInfo) -> float:
-    """What it costs the client to read a region for the first time, and to cover it."""
-    return info.costs.read_ms + vertices(region) * info.costs.read_vertex_ms
-
-
-def vertices(region: Region) -> int:
-    """The edges of a region, all parts together."""
+def shape_ms(region: Region, info: CollectionInfo) -> float:
+    """What it costs a server to read and cover a region before it looks at a point; flat ones are as good as free."""
     if isinstance(region, MirroredRegion):
-        return vertices(region.image)
+        return shape_ms(region.image, info)
     if isinstance(region, UnionRegion | IntersectionRegion):
-        return sum(vertices(part) for part in region.parts)
-    return len(region.edges) if isinstance(region, EdgeRegion) else 0
+        return sum(shape_ms(part, info) for part in region.parts)
+    if isinstance(region, EdgeRegion) and region.edges.geodesic:
+        return info.costs.shape_ms + len(region.edges) * info.costs.shape_vertex_ms
+    return 0.0
 
 
 def predicted_shards(cover: Cover, info: CollectionInfo) -> tuple[str, ...]:

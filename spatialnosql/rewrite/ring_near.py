@@ -3,10 +3,11 @@
 Before: ``find({loc: {$nearSphere: POINT}}).limit(10)``
 After: ``find({$or: [{gh: RANGES OF A RING}...]})``, the first ring as wide as ten documents should need.
 
-Sound because every document nearer than the end of a ring lies in its ranges or in an earlier ring's. Rings do not
-overlap, so nothing is read twice; one that brought too few is followed by a wider one, until there are enough or the
-greatest distance is reached. The server's own near machinery, which on geohash shards walks through everything that a
-shard far away holds, is not used at all.
+Sound because every document nearer than the end of a ring lies in its ranges or in an earlier ring's. Ranges that were
+read are not read again: what lies in them beyond the end of their ring is kept for the next one. A ring that brought
+too few is followed by a wider one, until there are enough or the greatest distance is reached; once enough documents
+are known, wherever they are, the farthest of them says how wide. The server's own near machinery, which on geohash
+shards walks through everything that a shard far away holds, is not used at all.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import math
 import bson
 from bson.errors import InvalidDocument
 
-from spatialnosql.block import MOST_CELLS, block_around
-from spatialnosql.cover import Cover, Ranges, cover
+from spatialnosql.block import block_around
+from spatialnosql.cover import DEFAULT_RANGE_COST, NOTHING, Ranges, cover
 from spatialnosql.density import radius_m
 from spatialnosql.geometry import near_to_region
 from spatialnosql.info import CollectionInfo
@@ -36,7 +37,8 @@ FIRST_POINTS = 5_000
 """The first ring of a query for everything in order, which may be read only as far as its reader likes."""
 
 
-_BLOCK_POINTS = 150.0  # for few points a block is sooner made than a cover, and hardly dearer to read
+# For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
+_BLOCKS = ((16, 100.0), (64, 400.0))
 
 
 def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Plan | None:
@@ -107,26 +109,39 @@ def enough(needed: int) -> float:
     return needed + 2.0 * math.sqrt(needed) + 3.0
 
 
-def ring_cover(rings: Rings, inner_m: float, outer_m: float, info: CollectionInfo) -> tuple[Cover, float]:
-    """The cover of the ring between two distances, and the distance up to which it surely holds all documents."""
-    if not inner_m and not rings.regions and rings.expected <= _BLOCK_POINTS:
-        block = block_around(rings.lng, rings.lat, outer_m)
-        if block is not None and block[1] >= outer_m and len(block[0]) <= (rings.max_ranges or MOST_CELLS):
+def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges) -> tuple[Ranges, float]:
+    """The ranges of the circle that reaches so far, and the distance up to which they surely hold all documents.
+
+    `known` is what was read already and need not be read again, though it is among the ranges.
+    """
+    histogram = info.histogram
+    assert histogram is not None
+    if not rings.min_m and not rings.regions:
+        for cells, most in _BLOCKS:
+            block = block_around(rings.lng, rings.lat, reach_m, cells)
+            if block is None or block[1] < reach_m:
+                break
             ranges, surely_m = block
-            return Cover(Ranges(ranges.lo[:0], ranges.hi[:0]), ranges, len(ranges)), surely_m
-    ring = near_to_region(rings.lng, rings.lat, min_distance_m=inner_m, max_distance_m=outer_m)
+            if len(known):
+                new = ranges.without(known)
+                held = float(histogram.points_in(new.lo, new.hi).sum())
+            else:
+                ranges, held = ranges.bridged(histogram, DEFAULT_RANGE_COST)
+            if held <= most and len(ranges) <= (rings.max_ranges or cells):
+                return ranges, surely_m
+    ring = near_to_region(rings.lng, rings.lat, min_distance_m=rings.min_m, max_distance_m=reach_m)
     region = IntersectionRegion((ring, *rings.regions)) if rings.regions else ring
-    return cover(region, max_ranges=rings.max_ranges, weights=info.histogram), outer_m
+    return cover(region, max_ranges=rings.max_ranges, weights=histogram).outer, reach_m
 
 
-def ring_filter(covering: Cover, rings: Rings, gh: str) -> Filter:
+def ring_filter(ranges: Ranges, rings: Rings, gh: str) -> Filter:
     """What is sent for a ring."""
-    return all_of([any_of(conditions(covering.outer, gh), gh), *rings.others])
+    return all_of([any_of(conditions(ranges, gh), gh), *rings.others])
 
 
 def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
     """What is sent first."""
-    return ring_filter(ring_cover(rings, rings.min_m, rings.first_m, info)[0], rings, info.gh)
+    return ring_filter(ring_cover(rings, rings.first_m, info, NOTHING)[0], rings, info.gh)
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:

@@ -30,11 +30,13 @@ def why_not_worth(filter: Mapping[str, Any], info: CollectionInfo, limit: int = 
         return None
     box, vertices = found
     points = _points_in(box, info.histogram)
+    shards, costs = len({part.shard for part in info.shards}) or 1, info.costs
     if limit:
         # Each shard finds as many as are wanted.
-        points = min(points, float(limit * (len({part.shard for part in info.shards}) or 1)))
-    costs = info.costs
+        points = min(points, float(limit * shards))
     original = points * SPILL * (costs.key_ms + costs.fetch_ms + costs.test_ms + vertices * costs.vertex_ms)
+    # Every shard reads and covers the shape too.
+    original += shards * (costs.shape_ms + vertices * costs.shape_vertex_ms)
     reading = costs.read_ms + vertices * costs.read_vertex_ms
     if original >= reading:
         return None
