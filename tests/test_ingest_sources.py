@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pygeohash
 import pytest
 from ingest_helpers import Ingest, city, write_csv
@@ -15,8 +16,11 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from spark_options import QUICK_START
 
+from spark_jobs.cell_counts import count
+from spark_jobs.screening import Rules, screened
 from spark_jobs.session import build_session
 from spatialnosql.collection import SpatialCollection
+from spatialnosql.histogram import Histogram
 from spatialnosql.ledger import batches
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.sharding import chunks, shard_key
@@ -171,6 +175,42 @@ def test_the_whole_of_a_first_night(ingest: Ingest, tmp_path: Path, cluster: Any
     assert stored["precision"]["reason"] == outcome["precision"]["reason"] != ""
     assert stored["documents"] == stored["histogram"]["total"] == 3000
     assert [(batch["batch"], batch["state"]) for batch in batches(target)] == [("first", "done")]
+
+
+def test_bounds_and_options_of_the_reader(ingest: Ingest, tmp_path: Path) -> None:
+    path = tmp_path / "night.csv"
+    rows = [*ROWS[:50], (50, -80.0, 40.7, ROWS[0][3], "far"), (51, 40.7, -74.0, ROWS[0][3], "swapped")]
+    lines = ["number;lon;lat;at;base", *(";".join(str(value) for value in row) for row in rows), ""]
+    path.write_text("\n".join(lines))
+    options = ("--read-option", "sep=;", "--bounds=-75,40,-73,41.5", "--max-bad", "10%")
+    outcome = ingest(str(path), *options)
+    assert outcome["reasons"] == {"outside": 1, "swapped": 1}
+    assert (outcome["rows"], outcome["written"], outcome["quarantined"]) == (52, 50, 2)
+    assert as_rows(ingest.target) == with_dates()[:50]
+
+
+def test_locations_that_are_no_points(ingest: Ingest, tmp_path: Path) -> None:
+    places = [{"type": "Point", "coordinates": [x, y]} for _, x, y, _, _ in ROWS[:20]]
+    places += [{"type": "Point", "coordinates": [7.0]}, {"type": "Point"}, None]
+    path = tmp_path / "places.jsonl"
+    path.write_text("".join(json.dumps({"n": n, "place": place}) + "\n" for n, place in enumerate(places)))
+    outcome = ingest(str(path), "--point", "place", "--max-bad", "20%")
+    assert outcome["reasons"] == {"missing": 1, "not_a_point": 2}
+    assert (outcome["rows"], outcome["written"]) == (23, 20)
+    aside = ingest.target.database.trips_quarantine.find({"reason": "not_a_point"})
+    assert sorted(row["row"]["n"] for row in aside) == [20, 21]
+
+
+def test_more_cells_than_the_driver_takes_are_rolled_up(spark: SparkSession) -> None:
+    columns = ["number", "lon", "lat", "at", "base"]
+    rows = screened(spark.createDataFrame([*ROWS, (1, None, 2.0, "", "")], columns), Rules())
+    lng, lat = (np.array([row[axis] for row in ROWS]) for axis in (1, 2))
+    fine = Histogram.of_points(lng, lat, 40)
+    assert count(rows).histogram.key == fine.key
+    few = count(rows, most_cells=50)
+    assert few.faults == {"missing": 1}
+    assert 5 < len(few.histogram.cells) <= 50
+    assert few.histogram.key == fine.coarsened(few.histogram.bits).key
 
 
 def test_too_many_bad_rows_and_nothing_is_written(ingest: Ingest, tmp_path: Path) -> None:
