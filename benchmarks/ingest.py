@@ -293,7 +293,7 @@ def jvm_kept_mb(spark: Any) -> int:
     """What Spark's process still holds after a batch, its garbage collected."""
     spark._jvm.java.lang.System.gc()
     runtime = spark._jvm.java.lang.Runtime.getRuntime()
-    return round((runtime.totalMemory() - runtime.freeMemory()) / 2**20)
+    return int(runtime.totalMemory() - runtime.freeMemory()) >> 20
 
 
 def jvm_cpu_s(spark: Any) -> float:
