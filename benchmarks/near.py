@@ -9,7 +9,8 @@ Kinds: ``k10`` is ``$nearSphere`` with limit 10, ``k10_max_1km`` the same with `
 ``$maxDistance`` and no limit, ``geonear_k10`` the aggregation's ``$geoNear``. Each from dense places (points of the
 data, moved by a few hundred metres); with ``_empty`` from places where nothing is: holes in the city, the sea, far
 away, the pole, the antimeridian; as many as fit a budget of time, for from some of them plain takes seconds. Places are
-moved by less than a millimetre with every run, so that no cache knows them.
+moved by less than a millimetre with every run, so that no plan or cover is known. How dense the points are around a
+place is remembered for some ten metres, so of three runs the last two spare finding that out.
 
 Equally near documents may come in any order, so distances are compared, in order. ``worst`` is the lowest ratio of wall
 times of any single query (`worst`).

@@ -38,10 +38,21 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
 
     Half around the Earth if there are not so many at all.
     """
-    if not beyond_m:
-        radius = _remembered_radius(lng, lat, wanted, histogram)
-        if radius is not None:
-            return radius
+    if beyond_m:
+        return _radius(lng, lat, wanted, histogram, beyond_m)
+    # Once for all places within some ten metres: it is a guess, and the next query is near by.
+    radii = _leaves(histogram).radii
+    place = (int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted)
+    radius = radii.get(place)
+    if radius is None:
+        if len(radii) >= _MOST_REMEMBERED:
+            radii.clear()
+        radius = _local_radius(lng, lat, wanted, histogram) or _radius(lng, lat, wanted, histogram, 0.0)
+        radii[place] = radius
+    return radius
+
+
+def _radius(lng: float, lat: float, wanted: float, histogram: Histogram, beyond_m: float) -> float:
     levels = _levels(histogram)
     chosen = np.arange(len(levels[0].cells))
     for number, level in enumerate(levels):
@@ -56,17 +67,6 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
         inside = chosen[(nearest <= radius) & (farthest >= beyond_m)]
         chosen = ragged(level.first_child[inside], level.first_child[inside + 1] - level.first_child[inside])
     return HALF_EARTH_M
-
-
-def _remembered_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
-    """As `_local_radius`, once for all places within some ten metres: it is a guess, and the next query is near by."""
-    radii = _leaves(histogram).radii
-    place = (int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted)
-    if place not in radii:
-        if len(radii) >= _MOST_REMEMBERED:
-            radii.clear()
-        radii[place] = _local_radius(lng, lat, wanted, histogram)
-    return radii.get(place)
 
 
 def _local_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
@@ -142,9 +142,7 @@ class _Level:
     lat: Floats
     reach_m: Floats  # from the centre to the farthest corner, at most
     first_child: NDArray[np.intp]
-    radii: dict[tuple[int, int, float], float | None] = field(
-        default_factory=dict
-    )  # of places asked for before
+    radii: dict[tuple[int, int, float], float] = field(default_factory=dict)  # of places asked for before
 
     def distances(self, lng: float, lat: float, chosen: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Bounds of the distance from a place to the points of cells."""

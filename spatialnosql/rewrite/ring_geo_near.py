@@ -91,7 +91,7 @@ def ring_geo_near(stages: Sequence[Mapping[str, Any]], context: Context) -> Ring
     plan = ring_near(
         asked, Conjunction(inside.predicates, near, inside.others), context.with_limit(limit, skip)
     )
-    return None if plan is None else RingGeoNear(plan, skip, limit, fields)
+    return None if plan is None or plan.rings is None else RingGeoNear(plan, skip, limit, fields)
 
 
 def _cut(stages: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
