@@ -38,7 +38,11 @@ DEFAULT_RANGE_COST = 12.0
 """What one more range costs a query, in index keys read (18 us against 1.5 us on MongoDB 8.2)."""
 
 _SEEDS = 32  # at most so many cells to begin with
-_STEP = 2  # bits a split adds: a cell becomes four
+_STEP = 2  # bits a split adds: a cell becomes four,
+_WIDE_STEP, _WIDE = (
+    4,
+    256,
+)  # or sixteen, while no more than this come of it: half the rounds, and hardly more cells
 # Cells that cost at least this share of the dearest are split in the same round: few rounds of many cells suit numpy,
 # and one cell at a time would find no better covers (their boundary points differ by less than 0.1 %).
 _BATCH = 0.1
@@ -224,7 +228,8 @@ def _refine(
         chosen = _dearest(open_, leaves.cost, room, max_cells, floor)
         if not chosen.size:
             return leaves
-        lo, bits, parents = _split(leaves, chosen, max_bits)
+        wide = chosen.size << _WIDE_STEP <= min(room, _WIDE)
+        lo, bits, parents = _split(leaves, chosen, _WIDE_STEP if wide else _STEP, max_bits)
         children, state = _classified(region, lo, bits, weights, state, parents)
         leaves.status[chosen] = OUT
         leaves = leaves.appended(children)
@@ -243,9 +248,9 @@ def _ends(lo: Cells, bits: Ints) -> Cells:
     return lo + (np.uint64(1) << (BITS - bits).astype(np.uint64))
 
 
-def _split(leaves: _Leaves, chosen: Ints, max_bits: int) -> tuple[Cells, Ints, Ints]:
-    """The children of the chosen leaves: first 60-bit cells, precisions and whose they are."""
-    step = np.minimum(_STEP, max_bits - leaves.bits[chosen])
+def _split(leaves: _Leaves, chosen: Ints, step_bits: int, max_bits: int) -> tuple[Cells, Ints, Ints]:
+    """The children of the chosen leaves, so many bits finer: first 60-bit cells, precisions and whose they are."""
+    step = np.minimum(step_bits, max_bits - leaves.bits[chosen])
     children = 1 << step
     parent = np.repeat(chosen, children)
     member = ragged(np.zeros(chosen.size, dtype=np.intp), children).astype(np.uint64)

@@ -161,7 +161,7 @@ def test_plans_and_regions_are_forgotten_by_many_threads_at_once(monkeypatch: py
         for number in range(1000):
             box = [[west, 0], [west + 1, 1 + number / 1e4]]
             predicates.read({"loc": {"$geoWithin": {"$box": box}}}, info)
-            planning._remembered(info, {"n": [west, number]}, "", lambda asked: Plan(asked, filter=asked))
+            planning._remembered(info, {"n": [west, number]}, "", lambda asked, _: Plan(asked, filter=asked))
 
     sys.setswitchinterval(1e-6)
     try:

@@ -57,6 +57,16 @@ def test_few_points_are_sooner_asked_for(operator: str) -> None:
     assert "sooner asked than covered" in str(plan)
 
 
+@pytest.mark.parametrize("plan", [plan_find, plan_count])
+def test_a_shape_that_comes_again_is_read(plan: Any) -> None:
+    info, few = known(50), within([[2.2, 48.4], [2.6, 48.4], [2.6, 48.6], [2.2, 48.4]])
+    first, second, third = (plan(few, info) for _ in range(3))
+    assert first.hasty
+    assert not second.hasty
+    assert second.estimates_ms is not None
+    assert third.estimates_ms == second.estimates_ms
+
+
 def test_a_limit_makes_all_shapes_small() -> None:
     one = known()
     assert why_not_worth(within(SQUARE), one, 3) is not None
@@ -64,7 +74,7 @@ def test_a_limit_makes_all_shapes_small() -> None:
     # Each shard finds as many as are wanted.
     many = replace(one, shards=tuple(ShardRange(chr(97 + i), chr(98 + i), f"s{i}") for i in range(20)))
     limits = [
-        min(k for k in range(1, 500) if why_not_worth(within(SQUARE), info, k) is None)
+        min(k for k in range(1, 2_000) if why_not_worth(within(SQUARE), info, k) is None)
         for info in (one, many)
     ]
     assert limits[0] > 10 * limits[1]

@@ -124,6 +124,7 @@ class Plan:
     near: NearWindow | None = None
     settled: Settled | None = None
     rings: Rings | None = None
+    hasty: bool = False  # the shape was not even read: if the query comes again, it will be
 
     def describe(self) -> dict[str, Any]:
         """The decision as data."""
@@ -179,6 +180,7 @@ class Context:
     qos: QoS = field(default_factory=QoS)
     limit: int = 0  # of a find: how many documents are wanted at most; 0 = all
     skip: int = 0
+    again: bool = False  # the query has come before
 
     def with_limit(self, limit: int, skip: int = 0) -> Context:
         """The same with another limit."""

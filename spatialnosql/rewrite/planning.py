@@ -15,6 +15,7 @@ from typing import Any
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidDocument
+from bson.raw_bson import RawBSONDocument
 
 from spatialnosql.cover import Cover
 from spatialnosql.errors import SpatialNoSQLError
@@ -35,6 +36,7 @@ CLIENT_RULES = ("ring_near", "ring_geo_near", "settle_find", "settle_count", "co
 """What is done where the client takes part, one module each; all else is `rewrite`'s."""
 
 _MOST_REMEMBERED = 1024
+_LONG = 2_000  # bytes of a filter that is not copied without need
 # Any date can be decoded.
 _AS_IT_CAME: CodecOptions[Mapping[str, Any]] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -59,8 +61,8 @@ def plan_find(
     """
     qos = qos or QoS()
 
-    def make(filter: Mapping[str, Any]) -> Plan:
-        plan = _client_find(filter, Context(info, qos, limit, skip)) if readable else None
+    def make(filter: Mapping[str, Any], again: bool) -> Plan:
+        plan = _client_find(filter, Context(info, qos, limit, skip, again)) if readable else None
         if plan is not None and plan.rings is not None and is_sorted:
             plan = None  # not by distance, then
         return plan or rewrite(filter, info, qos=qos, limit=limit, skip=skip)
@@ -74,8 +76,8 @@ def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | No
     """The plan of a count."""
     qos = qos or QoS()
 
-    def make(filter: Mapping[str, Any]) -> Plan:
-        return _client_count(filter, Context(info, qos)) or rewrite(filter, info, qos=qos)
+    def make(filter: Mapping[str, Any], again: bool) -> Plan:
+        return _client_count(filter, Context(info, qos, again=again)) or rewrite(filter, info, qos=qos)
 
     if not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos)
@@ -122,10 +124,10 @@ def _covered(
 ) -> Plan | tuple[Conjunction, Region, Cover] | None:
     """A filter that the client could settle, covered; or a plan at once; or None: it is no such filter."""
     info, qos = context.info, context.qos
-    if qos.form == "cheapest" and qos.precision == "cost":
+    if qos.form == "cheapest" and qos.precision == "cost" and not context.again:
         reason = why_not_worth(filter, info, context.limit + context.skip)
         if reason is not None:
-            return Plan(filter, filter=filter, reasons=(reason,))
+            return Plan(filter, filter=filter, reasons=(reason,), hasty=True)
     try:
         conjunction = read(filter, info)
         if conjunction.near is not None:
@@ -154,23 +156,30 @@ def _remembered(
     info: CollectionInfo,
     filter: Mapping[str, Any],
     about: Hashable,
-    make: Callable[[Mapping[str, Any]], Plan],
+    make: Callable[[Mapping[str, Any], bool], Plan],
 ) -> Plan:
     """The plan for a query that came before, or a new one; experience that contradicts them makes all of them void.
 
-    Plans are made from a copy: the caller may change the filter afterwards, even while its cursor is read.
+    What is remembered holds nothing of the filter itself, but a copy: the caller may change it afterwards, even while
+    its cursor is read.
     """
     try:
         encoded = bson.encode(filter)
     except (InvalidDocument, OverflowError, TypeError, ValueError):
-        return make(filter)  # pymongo will refuse it too, unless the collection's codec knows better
+        return make(filter, False)  # pymongo will refuse it too, unless the collection's codec knows better
     key = (hashlib.blake2b(encoded, digest_size=16).digest(), about, info.experience.version)
     plan: Plan | None = info.plans.get(key)
-    if plan is None:
-        copy = bson.decode(encoded, codec_options=_AS_IT_CAME)
-        if bson.encode(copy) != encoded:
-            return make(filter)  # something that looks like a DBRef and is none
-        plan = make(copy)
+    if plan is None or plan.hasty:
+        again = plan is not None
+        plan = make(filter, again) if len(encoded) > _LONG else None
+        if plan is not None and plan.settled is not None and not plan.settled.others:
+            # A large shape. Of this plan only the tests are the caller's, and mostly they are not even sent.
+            plan = replace(plan, settled=replace(plan.settled, tests=RawBSONDocument(encoded)))
+        elif plan is None or plan.rewritten:
+            copy = bson.decode(encoded, codec_options=_AS_IT_CAME)
+            if bson.encode(copy) != encoded:
+                return make(filter, again)  # something that looks like a DBRef and is none
+            plan = make(copy, again)
         # Rings are as cheap to make as to remember, and go by what was learnt last.
         if plan.rings is None:
             info.plans[key] = plan
