@@ -20,7 +20,7 @@ from spatialnosql.region import Box, BoxRegion
 from spatialnosql.rewrite.cost import SPILL
 
 # The shards work at the same time, and the client before them; so a shape must save more than it takes to read.
-_SURELY = 2.0
+_SURELY = 2.5
 _WITHIN = ("$geoWithin", "$within", "$geoIntersects")
 
 
