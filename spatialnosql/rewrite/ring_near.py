@@ -30,7 +30,7 @@ from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
 from spatialnosql.rewrite.settled import leading_fields, why_not_settled
 
-RING_POINTS = 40_000
+RING_POINTS = 20_000
 """A ring is made to hold no more points than about this: it is sorted in memory."""
 
 FIRST_POINTS = 5_000
