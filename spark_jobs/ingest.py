@@ -29,6 +29,7 @@ from spatialnosql.errors import SpatialNoSQLError, UsageError
 from spatialnosql.geohash import BITS
 from spatialnosql.info import GH_FIELD
 from spatialnosql.ingestion import Ingestion
+from spatialnosql.precision_plot import check_plot, draw_precisions
 from spatialnosql.sharding import EVEN
 from spatialnosql.uri import URI_VARIABLE, resolve_uri
 
@@ -115,6 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch", metavar="NAME", help="in the ledger (default: from names, sizes and times)"
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the precisions: .png, .svg or .pdf")
     parser.add_argument("--dry-run", action="store_true", help="say what would be done; change nothing")
     parser.add_argument("--uri", metavar="URI", help=f"MongoDB deployment (default: ${URI_VARIABLE})")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -171,11 +173,14 @@ def _is_geojson(args: argparse.Namespace) -> bool:
 def run(args: argparse.Namespace) -> int:
     """Run the job and print its summary."""
     job = job_of(args)
+    check_plot(args.plot)
     uri = resolve_uri(args.uri)
     if uri is None:
         raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
     with spark_errors(debug=args.debug):
         outcome = run_job(job, uri, args)
+    if args.plot and outcome.choice is not None:
+        draw_precisions(outcome.choice, args.plot, outcome.namespace)
     print(json.dumps(outcome.to_document()) if args.json else "\n".join(outcome.lines()))
     return 0
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from spatialnosql.analyze import analyze
 from spatialnosql.calibrate import calibrate, lines
 from spatialnosql.cli import EXIT_OK, add_common_arguments
+from spatialnosql.precision_plot import check_plot, draw_precisions
 from spatialnosql.skew import BOUND
 from spatialnosql.target import add_target, opened_collection
 
@@ -31,14 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also measure what keys, documents, ranges and tests cost here, by which forms of a query are chosen",
     )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the precisions: .png, .svg or .pdf")
     add_common_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Analyze, and show the table."""
+    check_plot(args.plot)
     with opened_collection(args) as collection:
         analysis = analyze(collection, precision=args.precision, shards=args.shards, bound=args.bound)
         costs = calibrate(collection) if args.calibrate else None
+    if args.plot:
+        draw_precisions(analysis.choice, args.plot, analysis.namespace)
     if args.json:
         measured = {"costs": costs.to_document()} if costs is not None else {}
         print(json.dumps(analysis.to_document() | measured))

@@ -224,7 +224,9 @@ def test_too_many_bad_rows_and_nothing_is_written(ingest: Ingest, tmp_path: Path
 
 def test_a_dry_run_changes_nothing(ingest: Ingest, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "night.csv", ROWS, ["1,,,,"])
-    text = ingest.text(path, "--dry-run", "--batch", "dry")
+    plot = tmp_path / "precisions.svg"
+    text = ingest.text(path, "--dry-run", "--batch", "dry", "--plot", str(plot))
+    assert "geohash precision (bits)" in plot.read_text()
     assert "nothing was changed" in text
     assert "would be cut into 3 chunks on 3 shards" in text
     assert "max/mean load" in text
