@@ -23,6 +23,7 @@ from spatialnosql.settle import OUT, UNSURE, settle_points
 from spatialnosql.sphere import ERROR_M, Floats, distances_m
 from spatialnosql.steps import Steps, call
 
+_MANY = 150.0  # points that are read without a second thought
 _WIDER = 2.0  # a ring reaches at least so many times as far as the last
 _MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
 
@@ -138,14 +139,19 @@ class RingSource:
     def _widen(self, surely: float) -> None:
         """The next ring: as wide as the rest should need, by what is known, or by the histogram."""
         rings, info = self._rings, self._reader.info
+        histogram = info.histogram
+        assert histogram is not None
         missing = rings.needed - self._found
         if 0 < missing <= len(self._held):
             # Whatever else there is, the farthest of those wanted is no farther than this.
             farthest = float(np.partition(self._held_m, missing - 1)[missing - 1])
             self._reach = min(farthest + 2 * ERROR_M, rings.max_m, HALF_EARTH_M)
+            new = ring_cover(rings, self._reach, info, self._known)[0].without(self._known)
+            if float(histogram.points_in(new.lo, new.hi).sum()) > _MANY + 2 * missing:
+                # A clump on the way: it may lie beyond those that are wanted.
+                nearer = radius_m(rings.lng, rings.lat, enough(missing), histogram, beyond_m=surely)
+                self._reach = min(self._reach, max(nearer, surely + 1.0))
             return
-        histogram = info.histogram
-        assert histogram is not None
         wanted = min(enough(missing), RING_POINTS) if rings.needed else RING_POINTS
         # Where fewer are found than there should be, whatever the reason, look farther.
         points = min(wanted / self._share, _MOST_POINTS)
