@@ -16,9 +16,11 @@ from pymongo.errors import OperationFailure
 from spatialnosql.deadline import Deadline
 from spatialnosql.geohash import cells_to_strings, strings_to_cells
 from spatialnosql.info import CollectionInfo
+from spatialnosql.places import places
+from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Plan
-from spatialnosql.settle import IN, UNSURE, settle_cells
-from spatialnosql.steps import Call, Steps, call, together
+from spatialnosql.settle import IN, UNSURE, settle_cells, settle_closely
+from spatialnosql.steps import Call, Steps, call, listed, together
 
 _OPTIONS = {"session", "comment", "maxTimeMS", "skip", "limit", "consistent"}
 _MOST_PUSHED = (
@@ -87,13 +89,48 @@ def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str,
         cells = cells[~inside]
     status = settle_cells(settled.region, cells)
     total += int(np.count_nonzero(status == IN))
-    undecided = np.unique(cells[status == UNSURE])
+    undecided = cells_to_strings(np.unique(cells[status == UNSURE])).tolist()
+    if undecided and can_settle_documents(collection):
+        more, undecided = yield from _closely(collection, plan, info, undecided, deadline, options)
+        total += more
     for start in range(0, len(undecided), _ASKED_AT_ONCE):
-        hashes = cells_to_strings(undecided[start : start + _ASKED_AT_ONCE]).tolist()
+        hashes = undecided[start : start + _ASKED_AT_ONCE]
         asked = {"$and": [{info.gh: {"$in": hashes}}, settled.tests]}
         one = _count(collection, asked, hint, deadline, options)
         total += int((yield from call(one.function, *one.arguments, **one.options)))
     return total
+
+
+def _closely(
+    collection: Any,
+    plan: Plan,
+    info: CollectionInfo,
+    undecided: list[str],
+    deadline: Deadline,
+    options: dict[str, Any],
+) -> Steps[tuple[int, list[str]]]:
+    """The documents of undecided geohashes by their coordinates: how many are inside, and which to ask about still.
+
+    To read a few documents is cheaper than to let a server read the shape.
+    """
+    settled, hint = plan.settled, plan.hint
+    assert settled is not None
+    assert hint is not None
+    inside, left = 0, []
+    for start in range(0, len(undecided), _ASKED_AT_ONCE):
+        wanted = {info.gh: {"$in": undecided[start : start + _ASKED_AT_ONCE]}}
+        asked = {"$and": [wanted, *settled.others]} if settled.others else wanted
+        one = _found(collection, asked, info.gh, hint, deadline, options, info.location)
+        documents = yield from listed(one.function, *one.arguments, **one.options)
+        status = settle_closely(settled.region, *places(documents, info.location))
+        hashes = [document[info.gh] for document in documents]
+        # The server is asked by geohash, and then counts all documents that have it.
+        doubtful = {gh for gh, one in zip(hashes, status.tolist(), strict=True) if one == UNSURE}
+        inside += sum(
+            one == IN and gh not in doubtful for gh, one in zip(hashes, status.tolist(), strict=True)
+        )
+        left += sorted(doubtful)
+    return inside, left
 
 
 def _count(collection: Any, filter: Any, hint: str, deadline: Deadline, options: dict[str, Any]) -> Call:
@@ -111,9 +148,9 @@ def _pushed(
 
 
 def _found(
-    collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any]
+    collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any], *more: str
 ) -> Call:
-    """The keys of some ranges, a document each, when they are too many for one."""
+    """The keys of some ranges, a document each, when they are too many for one; with more fields if wanted."""
     timed = {} if deadline.remaining_ms() is None else {"max_time_ms": deadline.remaining_ms()}
-    given = {"projection": {"_id": 0, gh: 1}, "hint": hint, **timed, **options}
+    given = {"projection": {"_id": 0, **dict.fromkeys((gh, *more), 1)}, "hint": hint, **timed, **options}
     return Call(collection.find, (filter,), given, listed=True)

@@ -31,6 +31,8 @@ It bounds the sum of: half the diagonal of a 60-bit cell (3.3e-9, when a point i
 diagonal of the S2 leaf cell by which MongoDB lets border points in (2.6e-9), and the rounding of both sides.
 """
 TOLERANCE_DEG = float(np.degrees(TOLERANCE_RAD))
+CLOSE_RAD = 4e-9
+"""The same (2.6 cm) for a point whose coordinates are known: without the 60-bit cell."""
 
 # Columns of the table. LO and HI bound the longitude; LO_NEAR and HI_NEAR do so with the tolerance added.
 LO, HI, LO_NEAR, HI_NEAR, SOUTH, NORTH, TURN_LNG, TURN_LAT, C0, C1, C2, SIGN, STEEP = range(13)
@@ -56,11 +58,6 @@ class Edges:
 
     def __len__(self) -> int:
         return len(self.table)
-
-    @property
-    def tolerance(self) -> float:
-        """The tolerance in the unit of the linear form."""
-        return TOLERANCE_RAD if self.geodesic else TOLERANCE_DEG
 
     def latitude_at(self, rows: Floats, lng: Floats) -> Floats:
         """The latitude of edges at longitudes that they span; meaningless for steep edges."""
@@ -123,7 +120,7 @@ class Edges:
         c = np.cos(y)
         return c * np.cos(x), c * np.sin(x), np.sin(y)
 
-    def crossings(self, lng: Floats, lat: Floats) -> tuple[Ints, Bools]:
+    def crossings(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> tuple[Ints, Bools]:
         """For each point: the signs of the edges north of it summed, and whether an edge is within the tolerance."""
         total = np.zeros(lng.size, dtype=np.intp)
         near = np.zeros(lng.size, dtype=np.bool_)
@@ -137,11 +134,15 @@ class Edges:
             before = ends[start - 1] if start else 0
             stop = max(start + 1, int(np.searchsorted(ends, before + _MAX_PAIRS, side="right")))
             part = slice(start, stop)
-            total[part], near[part] = self._crossings(lng[part], lat[part], strip[part], counts[part])
+            total[part], near[part] = self._crossings(
+                lng[part], lat[part], strip[part], counts[part], tolerance_rad
+            )
             start = stop
         return total, near
 
-    def _crossings(self, lng: Floats, lat: Floats, strip: Ints, counts: Ints) -> tuple[Ints, Bools]:
+    def _crossings(
+        self, lng: Floats, lat: Floats, strip: Ints, counts: Ints, tolerance_rad: float
+    ) -> tuple[Ints, Bools]:
         point = np.repeat(np.arange(lng.size), counts)
         edge = self._strips.edges[ragged(self._strips.starts[strip], counts)]
         x, y = lng[point], lat[point]
@@ -154,9 +155,9 @@ class Edges:
         # Beyond an edge's latitudes its side is plain, whatever rounding makes of a nearly vertical one.
         above = (y < bottom) | ((offset < 0) & (y <= top))
         crossed = above & (lo[edge] <= x) & (x < hi[edge])
-        close = (
-            (np.abs(offset) <= self.tolerance) & (y >= bottom - TOLERANCE_DEG) & (y <= top + TOLERANCE_DEG)
-        )
+        degrees = float(np.degrees(tolerance_rad))
+        within = tolerance_rad if self.geodesic else degrees  # in the unit of the linear form
+        close = (np.abs(offset) <= within) & (y >= bottom - degrees) & (y <= top + degrees)
         total = np.bincount(point, weights=np.where(crossed, sign[edge], 0.0), minlength=lng.size)
         near = np.zeros(lng.size, dtype=np.bool_)
         near[point[close]] = True

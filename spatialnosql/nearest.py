@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from spatialnosql.cover import NOTHING, Ranges
 from spatialnosql.density import HALF_EARTH_M, radius_m
-from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geohash import strings_to_cells
-from spatialnosql.geometry import geojson_point, legacy_point
+from spatialnosql.places import places, value_at
 from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Rings
 from spatialnosql.rewrite.ring_geo_near import GeoNearFields
 from spatialnosql.rewrite.ring_near import RING_POINTS, enough, ring_cover, ring_filter
-from spatialnosql.settle import OUT, UNSURE, settle_points
+from spatialnosql.settle import OUT, UNSURE, settle_closely
 from spatialnosql.sphere import ERROR_M, Floats, distances_m
 from spatialnosql.steps import Steps, call
 
@@ -71,7 +70,7 @@ class RingSource:
         if self._fields is not None:
             path = self._reader.info.location.split(".")
             for document, distance in zip(found, distances[order].tolist(), strict=True):
-                self._fields.added(document, distance, _at(document, path))
+                self._fields.added(document, distance, value_at(document, path))
         return self._reader.widened.strip(found)
 
     def explained(self) -> Steps[Any]:
@@ -116,7 +115,7 @@ class RingSource:
         if rings.regions and len(documents):
             lng, lat = places(documents, self._reader.info.location)
             for region in rings.regions:
-                status = settle_points(region, lng, lat)
+                status = settle_closely(region, lng, lat)
                 keep &= status != OUT
                 yield from self._ask(documents, keep, status == UNSURE, rings.region_tests, rings.hint)
         yield from self._ask(documents, keep, at_end, rings.end_tests, None)
@@ -183,34 +182,3 @@ def measured(documents: list[Any], rings: Rings, location: str) -> Floats:
     if not documents:
         return np.zeros(0)
     return distances_m(rings.lng, rings.lat, *places(documents, location))
-
-
-def places(documents: list[Any], location: str) -> tuple[Floats, Floats]:
-    """Longitudes and latitudes of documents, whatever form their points have."""
-    path = location.split(".")
-    try:
-        if len(path) == 1:
-            pairs = np.array([document[location]["coordinates"] for document in documents], dtype=np.float64)
-        else:
-            pairs = np.array([_at(document, path)["coordinates"] for document in documents], dtype=np.float64)
-        if pairs.shape == (len(documents), 2):
-            return pairs[:, 0], pairs[:, 1]
-    except (TypeError, KeyError, ValueError, IndexError):
-        pass  # not all of them are plain GeoJSON points
-    points = [_point(_at(document, path)) for document in documents]
-    return np.array([lng for lng, _ in points]), np.array([lat for _, lat in points])
-
-
-def _at(document: Any, path: list[str]) -> Any:
-    for name in path:
-        document = document[name]
-    return document
-
-
-def _point(value: Any) -> tuple[float, float]:
-    if isinstance(value, Mapping) and "coordinates" in value:
-        try:
-            return geojson_point(value)
-        except SpatialNoSQLError:
-            pass  # a legacy pair may call its numbers as it likes
-    return legacy_point(value)

@@ -62,8 +62,8 @@ class Region(Protocol):
         counted through all of those calls; knowing it spares looking at the whole shape again.
         """
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
-        """The status of each point; UNSURE where only the server may say."""
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
+        """The status of each point; UNSURE where it is so near a border that only the server may say."""
 
     @property
     def on_s2_borders(self) -> bool:
@@ -142,9 +142,9 @@ class EdgeRegion:
             edge = np.concatenate([state.edges, edge])
         return status, EdgeState(starts, counts, edge)
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """Points by their winding number; unsure within the tolerance of an edge."""
-        inside, near = self._inside(lng, lat)
+        inside, near = self._inside(lng, lat, tolerance_rad)
         return np.where(near, UNSURE, np.where(inside, IN, OUT)).astype(np.int8)
 
     @cached_property
@@ -155,8 +155,10 @@ class EdgeRegion:
         ends, heights = self.edges.table[:, [LO, HI]], self.edges.table[:, [SOUTH, NORTH]]
         return bool((np.mod(ends, 45.0) == 0).any() or (np.mod(heights, 90.0) == 0).any())
 
-    def _inside(self, lng: Floats, lat: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        total, near = self.edges.crossings(lng, lat)
+    def _inside(
+        self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        total, near = self.edges.crossings(lng, lat, tolerance_rad)
         if self.rule == "none":
             return np.zeros(lng.size, dtype=np.bool_), near
         total = total + self.north_pole
@@ -202,9 +204,9 @@ class MirroredRegion:
         """As the image: those lines are symmetrical."""
         return self.image.on_s2_borders
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """What the image says of the mirrored points."""
-        return self.image.settle(lng, -lat)
+        return self.image.settle(lng, -lat, tolerance_rad)
 
 
 @dataclass(frozen=True)
@@ -236,12 +238,13 @@ class BoxRegion:
         del state, parents
         return self._status(*boxes.T), None
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """Compare the coordinates."""
-        return self._status(lng, lat, lng, lat)
+        return self._status(lng, lat, lng, lat, math.degrees(tolerance_rad))
 
-    def _status(self, west: Floats, south: Floats, east: Floats, north: Floats) -> Status:
-        t = TOLERANCE_DEG
+    def _status(
+        self, west: Floats, south: Floats, east: Floats, north: Floats, t: float = TOLERANCE_DEG
+    ) -> Status:
         inside = (west > self.west + t) & (east < self.east - t)
         inside &= (south > self.south + t) & (north < self.north - t)
         outside = (east < self.west - t) | (west > self.east + t)
@@ -271,17 +274,16 @@ class CapRegion:
         """Only a single point can be: circles are looked up generously."""
         return self.outer_rad == 0.0 and (self.lng % 45.0 == 0 or self.lat == 0)
 
-    @property
-    def _margin(self) -> float:
+    def _margin(self, tolerance_rad: float = TOLERANCE_RAD) -> float:
         # MongoDB compares squared chords, whose rounding of 1e-16 is more in terms of very small angles.
         # The same holds near the antipode, for MongoDB's chords and for the arcsine below.
         radii = [min(r, math.pi) for r in (self.outer_rad, self.inner_rad) if r > 0]
-        return TOLERANCE_RAD + 5e-16 / max(min((math.sin(r) for r in radii), default=0.0), 1e-8)
+        return tolerance_rad + 5e-16 / max(min((math.sin(r) for r in radii), default=0.0), 1e-8)
 
     @property
     def bounds(self) -> Sequence[Box]:
         """The circle's extent: all longitudes if it holds a pole, two boxes if it crosses the antimeridian."""
-        radius = self.outer_rad + 2 * self._margin
+        radius = self.outer_rad + 2 * self._margin()
         if self.inner_rad > self.outer_rad:
             return []
         reach = math.degrees(radius)
@@ -300,15 +302,14 @@ class CapRegion:
         """Compare the nearest and the farthest point of each box."""
         del state, parents
         nearest, farthest = self._distances(boxes)
-        return self._status(nearest, farthest), None
+        return self._status(nearest, farthest, self._margin()), None
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """Compare the distances."""
         distance = self._distance(np.abs(np.radians(lng) - math.radians(self.lng)), np.radians(lat))
-        return self._status(distance, distance)
+        return self._status(distance, distance, self._margin(tolerance_rad))
 
-    def _status(self, nearest: Floats, farthest: Floats) -> Status:
-        t = self._margin
+    def _status(self, nearest: Floats, farthest: Floats, t: float) -> Status:
         inside = farthest < self.outer_rad - t
         if self.inner_rad > 0:
             inside &= nearest > self.inner_rad + t
@@ -385,13 +386,12 @@ class DiscRegion:
         far_y = np.maximum(np.abs(south - self.lat), np.abs(north - self.lat))
         return self._status(np.hypot(dx, dy), np.hypot(far_x, far_y)), None
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """Compare the distances."""
         distance = np.hypot(lng - self.lng, lat - self.lat)
-        return self._status(distance, distance)
+        return self._status(distance, distance, math.degrees(tolerance_rad))
 
-    def _status(self, nearest: Floats, farthest: Floats) -> Status:
-        t = TOLERANCE_DEG
+    def _status(self, nearest: Floats, farthest: Floats, t: float = TOLERANCE_DEG) -> Status:
         inside = farthest < self.outer_deg - t
         if self.inner_deg > 0:
             inside &= nearest > self.inner_deg + t
@@ -417,9 +417,9 @@ class _Compound:
         answers = [part.refine(boxes, own, parents) for part, own in zip(self.parts, states, strict=True)]
         return self._combine([status for status, _ in answers], len(boxes)), [own for _, own in answers]
 
-    def settle(self, lng: Floats, lat: Floats) -> Status:
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD) -> Status:
         """Combine what the parts say."""
-        return self._combine([part.settle(lng, lat) for part in self.parts], len(lng))
+        return self._combine([part.settle(lng, lat, tolerance_rad) for part in self.parts], len(lng))
 
     @property
     def on_s2_borders(self) -> bool:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from spatialnosql.edges import TOLERANCE_RAD
+from spatialnosql.edges import CLOSE_RAD, TOLERANCE_RAD, Floats
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import cells_to_points
 from spatialnosql.region import IN, OUT, UNSURE, Region, Status
 
-__all__ = ["IN", "OUT", "TOLERANCE_RAD", "UNSURE", "settle_cells", "settle_points"]
+__all__ = ["IN", "OUT", "TOLERANCE_RAD", "UNSURE", "settle_cells", "settle_closely", "settle_points"]
 
 
 def settle_cells(region: Region, cells: ArrayLike) -> Status:
@@ -26,10 +26,22 @@ def settle_cells(region: Region, cells: ArrayLike) -> Status:
 
 
 def settle_points(region: Region, lng: ArrayLike, lat: ArrayLike) -> Status:
-    """The status of points by their coordinates, which must be valid: IN, OUT or UNSURE for each."""
+    """The status of points by their coordinates, which must be valid: IN, OUT or UNSURE for each.
+
+    The tolerance is that of cells, so that both agree; `settle_closely` has a smaller one.
+    """
+    return region.settle(*_pairs(lng, lat))
+
+
+def settle_closely(region: Region, lng: ArrayLike, lat: ArrayLike) -> Status:
+    """As `settle_points`, with the tolerance that coordinates need: for what cells have left undecided."""
+    return region.settle(*_pairs(lng, lat), CLOSE_RAD)
+
+
+def _pairs(lng: ArrayLike, lat: ArrayLike) -> tuple[Floats, Floats]:
     lngs, lats = np.asarray(lng, dtype=np.float64).reshape(-1), np.asarray(lat, dtype=np.float64).reshape(-1)
     if lngs.shape != lats.shape:
         raise UsageError(
             f"{lngs.size} longitudes but {lats.size} latitudes; give one of each for every point"
         )
-    return region.settle(lngs, lats)
+    return lngs, lats

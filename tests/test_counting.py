@@ -26,7 +26,7 @@ from spatialnosql.info import CollectionInfo, Index
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import QoS
 from spatialnosql.rewrite.planning import plan_count
-from spatialnosql.settle import UNSURE, settle_cells
+from spatialnosql.settle import IN, OUT, UNSURE, settle_cells, settle_closely
 from spatialnosql.steps import Call, Steps, run
 
 CIRCLE = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.01]}}}
@@ -168,9 +168,12 @@ def test_settled_counts_are_the_servers(
     spatial = SpatialCollection(plain, info=info, qos=qos)
     if not pushed:
         monkeypatch.setattr(counting, "_MOST_PUSHED", -1)
-    undecided = []
+    undecided, closely = [], []
     monkeypatch.setattr(
         counting, "settle_cells", lambda *given: undecided.append(settle_cells(*given)) or undecided[-1]
+    )
+    monkeypatch.setattr(
+        counting, "settle_closely", lambda *given: closely.append(settle_closely(*given)) or closely[-1]
     )
     settled = found = 0
     for number, question in enumerate(questions()):
@@ -186,6 +189,7 @@ def test_settled_counts_are_the_servers(
     assert found > 1000
     # Points on the borders themselves are nobody's but the server's to judge.
     assert sum(int((status == UNSURE).sum()) for status in undecided) > 100
+    assert set(np.concatenate(closely).tolist()) == {IN, OUT, UNSURE}
     tally["counts settled in the client"] += settled
 
 

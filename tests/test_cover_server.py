@@ -23,7 +23,7 @@ from spatialnosql.errors import GeometryError, UnsupportedShape
 from spatialnosql.geohash import points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import Region
-from spatialnosql.settle import IN, OUT, settle_cells, settle_points
+from spatialnosql.settle import IN, OUT, settle_cells, settle_closely, settle_points
 
 BATCH = 100  # shapes whose points are inserted together
 BUDGETS: tuple[dict[str, int], ...] = (
@@ -160,6 +160,7 @@ def _check(region: Region, one: Try, inside: np.ndarray, way: tuple[str, str]) -
     for name, status in (
         ("cell", settle_cells(region, cells)),
         ("coordinates", settle_points(region, one.lng, one.lat)),
+        ("coordinates, closely,", settle_closely(region, one.lng, one.lat)),
     ):
         problems.append(wrong(f"settled as in by its {name} but not returned", (status == IN) & ~inside))
         problems.append(wrong(f"settled as out by its {name} but returned", (status == OUT) & inside))

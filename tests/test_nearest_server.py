@@ -424,9 +424,9 @@ def test_the_second_ring_is_as_wide_as_it_must_be(
             ends.clear()
             found = [distances[d["_id"]] for d in one.spatial("true").find(one.near(place)).limit(limit)]
             assert found == sorted(distances.values())[:limit]
-            if len(ends) == 2:
+            if len(set(ends)) == 2:
                 seconds += 1
-                assert ends[1] >= found[-1]
+                assert ends[-1] >= found[-1]
     assert seconds >= 3
 
 

@@ -30,7 +30,7 @@ from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import QoS
-from spatialnosql.settle import UNSURE, settle_cells
+from spatialnosql.settle import IN, OUT, UNSURE, settle_cells, settle_closely
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents
 
@@ -136,9 +136,12 @@ def test_points_on_borders(
     counts = info.histogram.counts * times
     more = replace(info, histogram=Histogram(info.histogram.bits, info.histogram.cells, counts))
     spatial = SpatialCollection(plain, info=more, qos=CLIENT)
-    undecided = []
+    undecided, closely = [], []
     monkeypatch.setattr(
         settled_find, "settle_cells", lambda *given: undecided.append(settle_cells(*given)) or undecided[-1]
+    )
+    monkeypatch.setattr(
+        settled_find, "settle_closely", lambda *given: closely.append(settle_closely(*given)) or closely[-1]
     )
     settled = found = 0
     for number, question in enumerate(questions()):
@@ -153,6 +156,7 @@ def test_points_on_borders(
     assert settled > 30
     assert found > 1000
     assert sum(int((status == UNSURE).sum()) for status in undecided) > 100
+    assert set(np.concatenate(closely).tolist()) == {IN, OUT, UNSURE}
 
 
 OPTIONS: tuple[dict[str, Any], ...] = (
