@@ -6,6 +6,7 @@ What comes to the driver is bounded: when there are too many cells, Spark itself
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,8 @@ from spark_jobs.geohash_column import cell_at
 from spark_jobs.screening import CELL, FAULT
 from spatialnosql.histogram import Histogram
 
-FINEST_BITS = 40
-"""Cells of 38 m at most, as `spatialnosql analyze` counts them."""
+FINEST_BITS, FEWER_BITS = 40, 35
+"""Cells of 38 m at most, or of 153 m where those would be too many, as `spatialnosql analyze` counts them."""
 MOST_CELLS = 600_000
 """What the driver takes: 10 MB."""
 HOT_BITS = 50
@@ -48,20 +49,25 @@ class Counts:
 
 
 def count(rows: DataFrame, *, most_cells: int = MOST_CELLS) -> Counts:
-    """Count screened rows by fault and cell, at 40 bits or, if that is too many cells, at fewer."""
-    cell = F.when(F.col(FAULT).isNull(), cell_at(F.col(CELL), FINEST_BITS))
-    groups = rows.groupBy(F.col(FAULT).alias("fault"), cell.alias("cell")).agg(F.count(F.lit(1)).alias("n"))
-    bits = FINEST_BITS
-    # One more than is taken: whether there are too many is known without counting all of them.
-    found = groups.limit(most_cells + 1000).toArrow()
-    if found.num_rows > most_cells:
-        groups = groups.persist()
-        try:
-            bits = _bits_for(groups, most_cells)
-            coarse = F.shiftright("cell", FINEST_BITS - bits).alias("cell")
-            found = groups.groupBy("fault", coarse).agg(F.sum("n").alias("n")).toArrow()
-        finally:
-            groups.unpersist()
+    """Count screened rows by fault and cell, at 40 bits or, if that is too many cells, at 35 or fewer."""
+    for bits in (FINEST_BITS, FEWER_BITS):
+        cell = F.when(F.col(FAULT).isNull(), cell_at(F.col(CELL), bits))
+        groups = rows.groupBy(F.col(FAULT).alias("fault"), cell.alias("cell"))
+        counted = groups.agg(F.count(F.lit(1)).alias("n"))
+        # One more than is taken: whether there are too many is known without counting all of them.
+        found = counted.limit(most_cells + 1000).toArrow()
+        if found.num_rows <= most_cells:
+            return _counts(found, bits)
+    counted = counted.persist()
+    try:
+        bits = _bits_for(counted, most_cells)
+        coarse = F.shiftright("cell", FEWER_BITS - bits).alias("cell")
+        return _counts(counted.groupBy("fault", coarse).agg(F.sum("n").alias("n")).toArrow(), bits)
+    finally:
+        counted.unpersist()
+
+
+def _counts(found: Any, bits: int) -> Counts:
     numbers = found["n"].to_numpy().astype(np.int64)
     faults = found["fault"].to_pylist()
     good = np.array([fault is None for fault in faults], dtype=bool)
@@ -77,10 +83,8 @@ def _histogram(bits: int, cells: NDArray[np.uint64], counts: NDArray[np.int64]) 
 
 def _bits_for(groups: DataFrame, most_cells: int) -> int:
     """The finest precision with few enough cells."""
-    candidates = range(FINEST_BITS - 1, 0, -1)
-    distinct = [
-        F.approx_count_distinct(F.shiftright("cell", FINEST_BITS - bits), 0.05) for bits in candidates
-    ]
+    candidates = range(FEWER_BITS - 1, 0, -1)
+    distinct = [F.approx_count_distinct(F.shiftright("cell", FEWER_BITS - bits), 0.05) for bits in candidates]
     estimates = groups.select(*distinct).collect()[0]
     # The estimate may be a tenth too low.
     return next((b for b, n in zip(candidates, estimates, strict=True) if n < 0.8 * most_cells), 1)
