@@ -179,9 +179,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
     with spark_errors(debug=args.debug):
         outcome = run_job(job, uri, args)
+    print(json.dumps(outcome.to_document()) if args.json else "\n".join(outcome.lines()))
     if args.plot and outcome.choice is not None:
         draw_precisions(outcome.choice, args.plot, outcome.namespace)
-    print(json.dumps(outcome.to_document()) if args.json else "\n".join(outcome.lines()))
     return 0
 
 

@@ -43,11 +43,11 @@ def run(args: argparse.Namespace) -> int:
     with opened_collection(args) as collection:
         analysis = analyze(collection, precision=args.precision, shards=args.shards, bound=args.bound)
         costs = calibrate(collection) if args.calibrate else None
-    if args.plot:
-        draw_precisions(analysis.choice, args.plot, analysis.namespace)
     if args.json:
         measured = {"costs": costs.to_document()} if costs is not None else {}
         print(json.dumps(analysis.to_document() | measured))
     else:
         print("\n".join([*analysis.lines(), *(lines(costs) if costs is not None else ())]))
+    if args.plot:
+        draw_precisions(analysis.choice, args.plot, analysis.namespace)
     return EXIT_OK

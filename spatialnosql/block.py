@@ -1,4 +1,4 @@
-"""A small circle as a block of a few cells: what a cover would be, made in a hundredth of the time.
+"""A small circle as a block of a few cells: what a cover would be, made in a fiftieth of the time.
 
 Cells of the block that the circle does not touch are left out. The rest holds more than the circle; so the circle may
 as well grow until it touches the block's nearest side, or a cell that was left out: that radius comes back with it.

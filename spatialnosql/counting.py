@@ -16,10 +16,10 @@ from pymongo.errors import OperationFailure
 from spatialnosql.deadline import Deadline
 from spatialnosql.geohash import cells_to_strings, strings_to_cells
 from spatialnosql.info import CollectionInfo
-from spatialnosql.places import places
+from spatialnosql.places import settled_by_place
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Plan
-from spatialnosql.settle import IN, UNSURE, settle_cells, settle_closely
+from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Call, Steps, call, listed, together
 
 _OPTIONS = {"session", "comment", "maxTimeMS", "skip", "limit", "consistent"}
@@ -122,13 +122,11 @@ def _closely(
         asked = {"$and": [wanted, *settled.others]} if settled.others else wanted
         one = _found(collection, asked, info.gh, hint, deadline, options, info.location)
         documents = yield from listed(one.function, *one.arguments, **one.options)
-        status = settle_closely(settled.region, *places(documents, info.location))
+        status = settled_by_place(settled.region, documents, info.location).tolist()
         hashes = [document[info.gh] for document in documents]
         # The server is asked by geohash, and then counts all documents that have it.
-        doubtful = {gh for gh, one in zip(hashes, status.tolist(), strict=True) if one == UNSURE}
-        inside += sum(
-            one == IN and gh not in doubtful for gh, one in zip(hashes, status.tolist(), strict=True)
-        )
+        doubtful = {gh for gh, one in zip(hashes, status, strict=True) if one == UNSURE}
+        inside += sum(one == IN and gh not in doubtful for gh, one in zip(hashes, status, strict=True))
         left += sorted(doubtful)
     return inside, left
 

@@ -1,4 +1,4 @@
-"""Where documents are: the coordinates in them, whatever form their points have."""
+"""Where documents are: the coordinates in them, whatever form their points have; and what a region says of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import numpy as np
 
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geometry import geojson_point, legacy_point
+from spatialnosql.region import Region, Status
+from spatialnosql.settle import UNSURE, settle_closely
 from spatialnosql.sphere import Floats
 
 
@@ -28,6 +30,15 @@ def places(documents: list[Any], location: str) -> tuple[Floats, Floats]:
         pass  # not all of them are plain GeoJSON points
     points = [_point(value_at(document, path)) for document in documents]
     return np.array([lng for lng, _ in points]), np.array([lat for _, lat in points])
+
+
+def settled_by_place(region: Region, documents: list[Any], location: str) -> Status:
+    """The status of documents by their coordinates; UNSURE, all of them, if any comes without."""
+    try:
+        lng, lat = places(documents, location)
+    except (KeyError, TypeError, SpatialNoSQLError):
+        return np.full(len(documents), UNSURE, dtype=np.int8)
+    return settle_closely(region, lng, lat)
 
 
 def value_at(document: Any, path: list[str]) -> Any:

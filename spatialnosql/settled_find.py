@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geohash import strings_to_cells
-from spatialnosql.places import places
+from spatialnosql.places import settled_by_place
 from spatialnosql.reading import Reader, next_documents
-from spatialnosql.region import Status
 from spatialnosql.rewrite import Plan
-from spatialnosql.settle import IN, UNSURE, settle_cells, settle_closely
+from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Steps, call
 
 _FIRST_BATCH = 2_000  # when no more candidates than this are expected, they come in one batch
@@ -69,21 +67,15 @@ class SettledFind:
         keep[border[status == IN]] = True
         unsure = border[status == UNSURE]
         if unsure.size:
-            closely = self._closely([documents[at] for at in unsure.tolist()])
+            # Their coordinates say more than their cells do, unless the caller wants the documents without.
+            asked = [documents[at] for at in unsure.tolist()]
+            closely = settled_by_place(self._settled.region, asked, self._reader.info.location)
             keep[unsure[closely == IN]] = True
             unsure = unsure[closely == UNSURE]
         if unsure.size:
             asked = [documents[at] for at in unsure.tolist()]
             keep[unsure] = yield from self._reader.confirmed(asked, self._settled.tests, self._plan.hint)
         return documents if keep.all() else list(compress(documents, keep.tolist()))
-
-    def _closely(self, documents: list[Any]) -> Status:
-        """What the coordinates say, if the documents come with them: more than their cells do."""
-        try:
-            lng, lat = places(documents, self._reader.info.location)
-        except (KeyError, TypeError, SpatialNoSQLError):
-            return np.full(len(documents), UNSURE, dtype=np.int8)  # the caller wants the documents without
-        return settle_closely(self._settled.region, lng, lat)
 
     def explained(self) -> Steps[Any]:
         """What the server says of the ranges."""

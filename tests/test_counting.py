@@ -15,6 +15,7 @@ from places import Setup, documents, make_collection
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
+from spies import answers_of
 
 from spatialnosql import counting
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
@@ -26,7 +27,7 @@ from spatialnosql.info import CollectionInfo, Index
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import QoS
 from spatialnosql.rewrite.planning import plan_count
-from spatialnosql.settle import IN, OUT, UNSURE, settle_cells, settle_closely
+from spatialnosql.settle import IN, OUT, UNSURE
 from spatialnosql.steps import Call, Steps, run
 
 CIRCLE = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.01]}}}
@@ -168,13 +169,8 @@ def test_settled_counts_are_the_servers(
     spatial = SpatialCollection(plain, info=info, qos=qos)
     if not pushed:
         monkeypatch.setattr(counting, "_MOST_PUSHED", -1)
-    undecided, closely = [], []
-    monkeypatch.setattr(
-        counting, "settle_cells", lambda *given: undecided.append(settle_cells(*given)) or undecided[-1]
-    )
-    monkeypatch.setattr(
-        counting, "settle_closely", lambda *given: closely.append(settle_closely(*given)) or closely[-1]
-    )
+    undecided = answers_of(monkeypatch, counting, "settle_cells")
+    closely = answers_of(monkeypatch, counting, "settled_by_place")
     settled = found = 0
     for number, question in enumerate(questions()):
         asked: dict[str, Any] = {"loc": question.condition}

@@ -22,15 +22,16 @@ from places import Setup, documents, make_collection
 from pymongo import AsyncMongoClient, MongoClient, monitoring
 from pymongo.errors import InvalidOperation, OperationFailure
 from pymongo.read_concern import ReadConcern
+from spies import answers_of
 
 from spatialnosql import settled_find
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
-from spatialnosql.geohash import cells_to_strings, points_to_cells
+from spatialnosql.geohash import cells_to_strings, point_to_geohash, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import QoS
-from spatialnosql.settle import IN, OUT, UNSURE, settle_cells, settle_closely
+from spatialnosql.settle import IN, OUT, UNSURE
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents
 
@@ -136,13 +137,8 @@ def test_points_on_borders(
     counts = info.histogram.counts * times
     more = replace(info, histogram=Histogram(info.histogram.bits, info.histogram.cells, counts))
     spatial = SpatialCollection(plain, info=more, qos=CLIENT)
-    undecided, closely = [], []
-    monkeypatch.setattr(
-        settled_find, "settle_cells", lambda *given: undecided.append(settle_cells(*given)) or undecided[-1]
-    )
-    monkeypatch.setattr(
-        settled_find, "settle_closely", lambda *given: closely.append(settle_closely(*given)) or closely[-1]
-    )
+    undecided = answers_of(monkeypatch, settled_find, "settle_cells")
+    closely = answers_of(monkeypatch, settled_find, "settled_by_place")
     settled = found = 0
     for number, question in enumerate(questions()):
         asked: dict[str, Any] = {"loc": question.condition}
@@ -455,3 +451,22 @@ def test_the_asynchronous_twin(plain: Any, info: CollectionInfo, cluster: Any) -
             assert (await spatial.find_one(BOX))["_id"] in [d["_id"] for d in expected]
 
     asyncio.run(ask())
+
+
+def test_a_projection_into_the_location_does_not_make_another_place_of_it(
+    client: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A legacy point is its first two numbers: without the first of three, the others would be taken for one."""
+    setup = Setup("loc", "legacy")
+    collection = make_collection(client["test_settled_find"], "three_numbers", setup, documents(60, 3, setup))
+    gh = point_to_geohash(2.0, 3.0)
+    collection.insert_one({"_id": "three", "loc": {"x": 2.0, "y": 3.0, "z": 50.0}, "gh": gh})
+    info = replace(run(load_info(collection)), histogram=Histogram.of_points([2.0] * 500, [3.0] * 500, 35))
+    spatial = SpatialCollection(collection, info=info, qos=CLIENT)
+    asked = {"loc": {"$geoWithin": {"$box": [[1.0, 2.0], [2.0, 4.0]]}}}  # the point is on its border
+    whole: tuple[Any, ...] = (None, {"loc": 0}, {"loc": 1})
+    for projection in (*whole, {"loc.x": 0}, {"loc.y": 1, "loc.z": 1}):
+        assert is_settled(spatial, asked, projection=projection) is (projection in whole)
+        found = list(spatial.find(asked, projection))
+        assert_same_documents(list(collection.find(asked, projection)), found)
+        assert "three" in [document["_id"] for document in found]
