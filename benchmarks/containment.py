@@ -35,7 +35,10 @@ from spatialnosql import SpatialCollection
 ROWS, POLYGONS = 200_000, 60
 VARIANTS = ("plain", "unrewritten", "paper", "rewritten")
 KINDS = ("count", "find")
-FIRST_RUN = {"count": 0, "find": 50}  # so that no kind asks what another has asked
+FIRST_RUN = {
+    "count": 1,
+    "find": 50,
+}  # so that no kind asks what another has asked, and what is explained is as new
 CHECKED = 20  # one polygon in so many has its documents compared whole, and not by _id alone
 
 
