@@ -85,6 +85,12 @@ class Ranges:
         left = lo < hi
         return Ranges(lo[left], hi[left])
 
+    def within(self, low: np.uint64, high: np.uint64) -> Ranges:
+        """What lies of these ranges in ``[low, high)``."""
+        lo, hi = np.maximum(self.lo, low), np.minimum(self.hi, high)
+        left = lo < hi
+        return Ranges(lo[left], hi[left])
+
     def bridged(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
         """Joined over gaps in which no more points are expected than so many; and how many are in the whole."""
         before, after = histogram.points_before(np.stack([self.lo, self.hi]))

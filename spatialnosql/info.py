@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,6 +52,7 @@ class CollectionInfo:
     why_not: str | None = None
     adopted: bool = True  # whether there is metadata: if not, location and gh are only defaults
     costs: Costs = field(default_factory=Costs)
+    analyzed: dt.datetime | None = None  # when the histogram was counted
     experience: Experience = field(default_factory=Experience, compare=False, repr=False)
     plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, compare=False, repr=False)
     """Plans made with this, by query: see `spatialnosql.rewrite.remember`."""

@@ -81,6 +81,7 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         shards,
         _why_not(found[0], stored, trust_gh),
         costs=Costs.of_document(stored.get("costs", {})),
+        analyzed=stored.get("analyzed"),
     )
 
 
