@@ -40,6 +40,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
+    Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),
     Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
 )
 

@@ -1,0 +1,203 @@
+"""Points with the polygons they lie in: ``spatialnosql join ...`` or ``spark-submit spark_jobs/join.py ...``.
+
+One pass over the points, however many polygons; equal to MongoDB's own $geoWithin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# spark-submit is given this file alone: then the packages are beside it, wherever that is.
+if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec("spark_jobs") is None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bson import json_util
+from pymongo.errors import PyMongoError
+
+from spark_jobs.join_job import join
+from spark_jobs.join_work import AUTO, BROADCAST_MB, INNER, LEFT, STRATEGIES, Job, Joined
+from spark_jobs.session import add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.sources import FORMATS
+from spatialnosql.cli import explain
+from spatialnosql.cluster.deployment import connect, describe
+from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.uri import URI_VARIABLE, resolve_uri
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the job."""
+    points = parser.add_argument_group("points")
+    points.add_argument(
+        "--points",
+        nargs="+",
+        required=True,
+        metavar="SOURCE",
+        help="files, globs or folders of one format; or DB.COLLECTION, adopted: only candidates are read of it",
+    )
+    points.add_argument("--format", choices=FORMATS, help="of the files (default: by their names)")
+    points.add_argument("--lon", metavar="COLUMN", help="longitudes (default: lng, lon, long, longitude, x)")
+    points.add_argument("--lat", metavar="COLUMN", help="latitudes (default: lat, latitude, y)")
+    points.add_argument(
+        "--point", metavar="COLUMN", help="GeoJSON points or pairs, instead of --lon and --lat"
+    )
+    points.add_argument(
+        "--filter", type=_document, metavar="JSON", help="what else documents of a collection must meet"
+    )
+    points.add_argument(
+        "--select",
+        type=_names,
+        default=(),
+        metavar="A,B",
+        help="columns kept beside the polygon (default: all of files; of a collection _id, lng and lat)",
+    )
+    polygons = parser.add_argument_group("polygons")
+    polygons.add_argument(
+        "--polygons",
+        required=True,
+        metavar="SOURCE",
+        help="a GeoJSON file, gzipped or not; or DB.COLLECTION of `spatialnosql polygons load`",
+    )
+    polygons.add_argument(
+        "--polygon-id",
+        metavar="PROPERTY",
+        help="of features, their id (default: id, else name, else a number)",
+    )
+    result = parser.add_argument_group("result (replaced when the join is run again)")
+    result.add_argument("--out", metavar="TARGET", help="FILE.parquet or DB.COLLECTION")
+    result.add_argument(
+        "--how",
+        choices=(INNER, LEFT),
+        default=INNER,
+        help="left keeps points in no polygon, with null (default: %(default)s)",
+    )
+    result.add_argument(
+        "--counts",
+        action="store_true",
+        help="only the number of points of each polygon; printed without --out",
+    )
+    result.add_argument(
+        "--as",
+        dest="name",
+        default="polygon",
+        metavar="NAME",
+        help="of the polygons' column (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default=AUTO,
+        help="broadcast: every worker gets all polygons; partitioned: each part of the curve gets its own "
+        "(default: broadcast, if the polygons are small enough)",
+    )
+    parser.add_argument(
+        "--broadcast-limit",
+        type=_megabytes,
+        default=BROADCAST_MB,
+        metavar="MB",
+        help="what is small enough; about 300 bytes a vertex (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--uri",
+        metavar="URI",
+        help=f"MongoDB deployment (default: ${URI_VARIABLE}); given for files too, it decides about points within 3 cm "
+        "of a border",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--debug", action="store_true", help="show tracebacks")
+    add_spark_arguments(parser)
+
+
+def job_of(args: argparse.Namespace) -> Job:
+    """What the arguments ask for; refuses what cannot be meant, before Spark is started."""
+    return Job(
+        tuple(args.points),
+        args.polygons,
+        args.out,
+        args.how,
+        args.counts,
+        args.strategy,
+        args.broadcast_limit,
+        args.format,
+        args.lon,
+        args.lat,
+        args.point,
+        args.filter,
+        args.select,
+        args.polygon_id,
+        args.name,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job and print its summary."""
+    job = job_of(args)
+    uri = resolve_uri(args.uri) if job.needs_server or args.uri else None
+    if job.needs_server and uri is None:
+        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+    with spark_errors(debug=args.debug):
+        joined = run_job(job, uri, args)
+    print(json.dumps(joined.to_document()) if args.json else "\n".join(joined.lines()))
+    return 0
+
+
+def run_job(job: Job, uri: str | None, args: argparse.Namespace) -> Joined:
+    """Start Spark, or use the one that is there, and join."""
+    with contextlib.ExitStack() as stack:
+        client: Any = None
+        if uri is not None:
+            client = stack.enter_context(connect(uri))
+            describe(client)  # says in words when nobody answers, before Spark is started
+        started = time.monotonic()
+        spark = build_session(
+            "spatialnosql join", master=args.master, mongo_uri=uri, config=session_config(args)
+        )
+        return join(spark, job, uri=uri, client=client, spark_start_s=time.monotonic() - started)
+
+
+def main() -> int:
+    """The job under spark-submit: the same arguments, errors in one line."""
+    parser = argparse.ArgumentParser(prog="join.py", description=(__doc__ or "").partition("\n")[0])
+    add_arguments(parser)
+    args = parser.parse_args()
+    try:
+        return run(args)
+    except (SpatialNoSQLError, PyMongoError, OSError) as error:
+        if args.debug:
+            raise
+        print(f"join.py: {explain(error)}", file=sys.stderr)
+        return 1
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        read = json_util.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+    if not isinstance(read, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is no document")
+    return read
+
+
+def _megabytes(text: str) -> float:
+    try:
+        size = float(text)
+    except ValueError:
+        size = -1.0
+    if not size >= 0:
+        raise argparse.ArgumentTypeError(f"{text} is no number of megabytes")
+    return size
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""The points of a join, from files or from a collection: rows with their coordinates in two columns.
+
+From a collection only candidates are read: each read has a ``$match`` of the ranges of ``gh`` that the polygons' covers
+have in one part of the curve. Parts are cut by the statistics, so that they are about even.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import numpy as np
+from bson import json_util
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import (
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from spark_jobs.join_work import LEFT, Job
+from spark_jobs.join_worker import X, Y
+from spark_jobs.points import find_column, format_of, location_columns, point_pipeline, quoted
+from spark_jobs.screening import coordinate_columns
+from spark_jobs.session import mongo_reader
+from spark_jobs.sources import CORRUPT, GEOMETRY, Source, open_files
+from spark_jobs.sources import FORMATS as FILE_FORMATS
+from spark_jobs.staging import SIMPLE, staging_schema
+from spatialnosql.cover import Ranges
+from spatialnosql.errors import UsageError
+from spatialnosql.geohash import BITS
+from spatialnosql.histogram import Histogram
+from spatialnosql.joins.covering import overlay_of, range_keys
+from spatialnosql.joins.passes import split
+from spatialnosql.joins.points import JoinPoints, open_points
+from spatialnosql.joins.polygons import Polygons
+from spatialnosql.rewrite.fragments import any_of, conditions
+from spatialnosql.steps import run
+from spatialnosql.target import split_namespace
+
+POINTS_A_PART = 500_000
+MOST_PARTS = 64
+_MOST_FOOTERS = 64
+_NUMBERS = (DoubleType, FloatType, IntegerType, LongType)
+
+
+@dataclass
+class Rows:
+    """Rows to join: the columns that are kept, and `X` and `Y`."""
+
+    frame: DataFrame
+    columns: list[str]
+    words: str
+    histogram: Histogram | None = None
+    ranges: int = 0
+    row_groups: list[dict[str, Any]] | None = None
+    """Files and row groups for workers to read themselves, if they can: only coordinates are wanted of Parquet."""
+    coordinates: tuple[str, str] = (X, Y)
+    source: Source | None = field(default=None, repr=False)
+
+    def close(self) -> None:
+        """Remove what was written to read from."""
+        if self.source is not None:
+            self.source.close()
+
+
+# -- files -------------------------------------------------------------------------------------------------
+
+
+def open_file_points(spark: SparkSession, job: Job) -> Rows:
+    """The rows of files."""
+    kind = job.file_format or format_of(job.points, FILE_FORMATS)
+    point = job.point or (GEOMETRY if kind == "geojson" and not (job.lon or job.lat) else None)
+    source = open_files(spark, job.points, kind)
+    try:
+        names: tuple[str, str] | None = None
+        if point is not None:
+            x, y = location_columns(source.rows, point, "--point")
+        else:
+            names = coordinate_columns(source.columns, job.lon, job.lat)
+            x, y = (F.col(quoted(name)) for name in names)
+        if CORRUPT in source.rows.columns:  # the line is no row, whatever was made of it
+            x = F.when(F.col(CORRUPT).isNull(), x)
+        chosen = [find_column(source.columns, name, (), "--select") for name in job.select]
+        columns = [] if job.counts else chosen or list(source.columns)
+        if job.name in columns:
+            raise UsageError(f"the points have a column {job.name} already; give --as another name")
+        frame = source.rows.select(
+            *(F.col(quoted(name)) for name in columns),
+            x.try_cast("double").alias(X),
+            y.try_cast("double").alias(Y),
+        )
+        rows = Rows(frame, columns, ", ".join(job.points), source=source)
+        if job.counts and kind == "parquet" and names is not None:
+            kinds = [source.rows.schema[name].dataType for name in names]
+            if all(isinstance(one, _NUMBERS) for one in kinds):
+                rows.row_groups = row_groups(source.names, spark.sparkContext.defaultParallelism)
+                rows.coordinates = names
+        return rows
+    except BaseException:
+        source.close()
+        raise
+
+
+def row_groups(names: Sequence[str], cores: int) -> list[dict[str, Any]] | None:
+    """Parquet files of this file system in pieces of a few row groups; None if they are elsewhere."""
+    paths = [urlparse(name) for name in names]
+    if any(path.scheme not in ("", "file") for path in paths):
+        return None
+    if len(paths) > _MOST_FOOTERS:
+        return [{"path": unquote(path.path), "first": 0, "groups": 0} for path in paths]
+    import pyarrow.parquet as pq
+
+    tasks = []
+    for path in paths:
+        groups = pq.read_metadata(unquote(path.path)).num_row_groups
+        each = max(1, groups * len(paths) // (4 * cores))
+        tasks += [
+            {"path": unquote(path.path), "first": first, "groups": min(each, groups - first)}
+            for first in range(0, groups, each)
+        ]
+    return tasks
+
+
+# -- a collection ------------------------------------------------------------------------------------------
+
+
+def open_collection_points(client: Any, job: Job) -> JoinPoints:
+    """What is known of an adopted collection; refuses what cannot be read by ``gh`` alone."""
+    assert job.points_collection is not None
+    database, name = split_namespace(job.points_collection)
+    opened = run(open_points(client[database][name], job.filter))
+    info = opened.info
+    nowhere = {info.gh: None, info.location: {"$exists": True, "$ne": None}}
+    if info.unhashed and opened.collection.count_documents(nowhere, limit=1):
+        raise UsageError(
+            f"{info.namespace} has documents whose location is no single point, and so no geohash to read them by; "
+            "count_by_polygon and join of the Python API ask the server for those"
+        )
+    return opened
+
+
+def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Polygons, job: Job) -> Rows:
+    """The candidates of a collection, or for a left join all of it."""
+    info = points.info
+    ranges = Ranges(np.array([0], dtype=np.uint64), np.array([1 << BITS], dtype=np.uint64))
+    if job.how != LEFT:
+        ranges = overlay_of(polygons, info).ranges()
+        if info.histogram is not None and len(ranges) > 1:
+            ranges = ranges.bridged(info.histogram, range_keys(info.costs))[0]
+    reads = [any_of(conditions(part, info.gh), info.gh) for part in _parts(ranges, info.histogram, spark)]
+    if job.how == LEFT:
+        reads.append({info.gh: None})  # a place that is none is kept, with null
+    fields = [] if job.counts else collection_fields(points, job.select)
+    taken = {field.name for field in fields}
+    places = [] if job.counts else [name for name in ("lng", "lat") if name not in taken]
+    columns = [*(field.name for field in fields), *places]
+    if job.name in columns:
+        raise UsageError(f"the points have a field {job.name} already; give --as another name")
+    frames = [_read(spark, points, points.matching(read), fields) for read in reads]
+    frame = functools.reduce(DataFrame.unionAll, frames) if frames else None
+    if frame is None:
+        frame = _read(spark, points, {info.gh: {"$in": []}}, fields)
+    frame = frame.select(
+        *(F.col(f"row.{quoted(one.name)}").alias(one.name) for one in fields),
+        *(F.col(name) for name in places),
+        F.col("lng").alias(X),
+        F.col("lat").alias(Y),
+    )
+    return Rows(frame, columns, info.namespace, info.histogram, len(ranges))
+
+
+def read_within(
+    spark: SparkSession, points: JoinPoints, within: Mapping[str, Any], rows: Rows, job: Job
+) -> DataFrame:
+    """The points of one polygon, which the server alone can tell, as `Rows.frame` has them without `X` and `Y`."""
+    fields = collection_fields(points, job.select)
+    frame = _read(spark, points, points.matching({points.info.location: within}), fields)
+    own = {one.name for one in fields}
+    return frame.select(
+        *(F.col(f"row.{quoted(name)}").alias(name) if name in own else F.col(name) for name in rows.columns)
+    )
+
+
+def _parts(ranges: Ranges, histogram: Histogram | None, spark: SparkSession) -> list[Ranges]:
+    """Ranges in as many parts as there is work for."""
+    expected = float(histogram.points_in(ranges.lo, ranges.hi).sum()) if histogram is not None else 0.0
+    wanted = max(2 * spark.sparkContext.defaultParallelism, expected / POINTS_A_PART)
+    return split(ranges, histogram, max(expected / min(wanted, MOST_PARTS), 1_000.0))
+
+
+def collection_fields(points: JoinPoints, select: Sequence[str]) -> list[StructField]:
+    """The identifier and the selected fields of a collection, with the types that they have there."""
+    for name in select:
+        if "." in name or name.startswith("$"):
+            raise UsageError(f"--select {name}: only whole fields of documents can be selected")
+    kinds = points.collection.aggregate(
+        [{"$match": {points.info.gh: {"$gte": ""}}}, {"$group": {"_id": {"$type": "$_id"}}}]
+    )
+    found = {group["_id"] for group in kinds}
+    own = SIMPLE.get(found.pop(), StringType()) if len(found) == 1 else StringType()
+    fields = [StructField("_id", own)]
+    if select:
+        schema = staging_schema(points.collection)
+        missing = [name for name in select if name not in schema.names]
+        if missing:
+            raise UsageError(
+                f"--select {missing[0]}: no document has it; there are {', '.join(schema.names)}"
+            )
+        fields += [schema[name] for name in select if name != "_id"]
+    # A field that is null everywhere is a text that is null everywhere.
+    return [
+        StructField(one.name, StringType()) if isinstance(one.dataType, NullType) else one for one in fields
+    ]
+
+
+def _read(
+    spark: SparkSession, points: JoinPoints, match: Mapping[str, Any], fields: Sequence[StructField]
+) -> DataFrame:
+    place, numbers = point_pipeline(points.info.location)
+    row = {one.name: f"${one.name}" for one in fields}
+    project = {**place["$project"], **({"row": row} if row else {})}
+    pipeline = [
+        {"$match": match},
+        {"$project": project},
+        {"$project": {**numbers["$project"], **({"row": 1} if row else {})}},
+    ]
+    schema = StructType([StructField("lng", DoubleType()), StructField("lat", DoubleType())])
+    if row:
+        schema = schema.add("row", StructType(list(fields)))
+    database, name = split_namespace(points.info.namespace)
+    return (
+        mongo_reader(spark, database, name)
+        .schema(schema)
+        # One read a part: the parts are ours, by what the statistics say, not of some sample's making.
+        .option("partitioner", "com.mongodb.spark.sql.connector.read.partitioner.SinglePartitionPartitioner")
+        .option("aggregation.pipeline", json_util.dumps(pipeline))
+        .load()
+    )

@@ -1,0 +1,209 @@
+"""What a worker is given of the polygons, and its answers for batches of points: pairs, or counts alone.
+
+Sent to workers as it is: numpy only, and pymongo where a server is asked.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pyspark import cloudpickle
+
+from spark_jobs.join_grid import Arrays, Box, build_grid
+from spark_jobs.join_kernel import Found, codes_of, members_of, near_borders
+from spatialnosql.edges import CLOSE_RAD, Bools, Floats, Ints
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
+
+Ask = Callable[[bytes, Floats, Floats], Bools]
+"""Whether points lie in a geometry, given as BSON: the server says so."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A polygon as a grid needs it: its edges, and its winding number at the north pole."""
+
+    table: Floats
+    pole: int
+    north: int  # -1: all this is of its mirror image in the equator
+    bounds: tuple[Box, ...]  # of the polygon itself, not its image
+
+
+@dataclass
+class Notes:
+    """What a join met with on its way."""
+
+    points: int = 0
+    invalid: int = 0  # no place on Earth
+    matched: int = 0  # points that lie in any polygon
+    asked: int = 0  # pairs that the server has decided
+    unasked: int = 0  # pairs as near to a border, without a server
+
+
+NOTES = tuple(Notes.__dataclass_fields__)
+
+
+def make_layers(shapes: Sequence[Shape], box: Box | None = None) -> list[Arrays]:
+    """The grids of shapes, at most two: the mirrored ones have their own. A box limits what they are asked for."""
+    layers = []
+    for north in (1, -1):
+        members = [number for number, shape in enumerate(shapes) if shape.north == north]
+        bounds = np.array([one for number in members for one in shapes[number].bounds]).reshape(-1, 4)
+        if not bounds.size:
+            continue
+        west, south = bounds[:, :2].min(axis=0).tolist()
+        east, top = bounds[:, 2:].max(axis=0).tolist()
+        if box is not None:
+            west, south = max(west, box[0]), max(south, box[1])
+            east, top = min(east, box[2]), min(top, box[3])
+        if west > east or south > top:
+            continue
+        if north < 0:
+            south, top = -top, -south
+        tables, poles = [shapes[n].table for n in members], [shapes[n].pole for n in members]
+        grid = build_grid(tables, poles, (west, south, east, top))
+        layers.append({**grid, "north": np.array(float(north)), "members": np.array(members)})
+    return layers
+
+
+def find_pairs(
+    layers: Sequence[Arrays],
+    geometries: Sequence[bytes],
+    lng: Floats,
+    lat: Floats,
+    ask: Ask | None,
+    notes: Notes,
+) -> tuple[Ints, Ints]:
+    """Which points lie in which polygons, as two arrays in the order of the points."""
+    points, polygons = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
+    for grid in layers:
+        y = lat if grid["north"] > 0 else -lat
+        codes = codes_of(grid, lng, y)
+        inner, border = np.flatnonzero(codes > 0), np.flatnonzero(codes < 0)
+        at, polygon = members_of(grid, codes[inner])
+        boxes = -1 - codes[border].astype(np.intp)
+        found = near_borders(grid, boxes, lng[border], y[border], CLOSE_RAD)
+        inside = _decided(found, grid["members"], geometries, lng[border], lat[border], ask, notes)
+        around, holder = members_of(grid, grid["border_class"][boxes])
+        points += [inner[at], border[around], border[found.point[inside]]]
+        polygons += [grid["members"][one] for one in (polygon, holder, found.polygon[inside])]
+    point, polygon = np.concatenate(points), np.concatenate(polygons)
+    order = np.argsort(point, kind="stable")
+    point, polygon = point[order], polygon[order]
+    notes.matched += int(np.count_nonzero(np.diff(point, prepend=-1)))
+    _note_points(lng, lat, notes)
+    return point, polygon
+
+
+def _note_points(lng: Floats, lat: Floats, notes: Notes) -> None:
+    notes.points += lng.size
+    # What is no number compares as false.
+    notes.invalid += lng.size - int(np.count_nonzero((np.abs(lng) <= 180.0) & (np.abs(lat) <= 90.0)))
+
+
+def _decided(
+    found: Found,
+    members: Ints,
+    geometries: Sequence[bytes],
+    lng: Floats,
+    lat: Floats,
+    ask: Ask | None,
+    notes: Notes,
+) -> Bools:
+    """Whether the point of each pair is inside: the server says it where nobody else may, if there is one."""
+    unsure = np.flatnonzero(found.unsure)
+    if ask is None:
+        notes.unasked += unsure.size
+        return found.inside
+    notes.asked += unsure.size
+    for number in np.unique(found.polygon[unsure]).tolist():
+        own = unsure[found.polygon[unsure] == number]
+        point = found.point[own]
+        found.inside[own] = ask(geometries[int(members[number])], lng[point], lat[point])
+    return found.inside
+
+
+@dataclass
+class Counter:
+    """The number of points in each polygon, added up batch by batch."""
+
+    layers: Sequence[Arrays]
+    geometries: Sequence[bytes]
+    polygons: int
+    ask: Ask | None = None
+    notes: Notes = field(default_factory=Notes)
+
+    def __post_init__(self) -> None:
+        self._classes = [np.zeros(grid["class_starts"].size - 1, dtype=np.int64) for grid in self.layers]
+        self._counts = np.zeros(self.polygons, dtype=np.int64)
+
+    def add(self, lng: Floats, lat: Floats) -> None:
+        """Count some points more."""
+        matched: NDArray[Any] | None = None
+        for grid, classes in zip(self.layers, self._classes, strict=True):
+            y = lat if grid["north"] > 0 else -lat
+            codes = codes_of(grid, lng, y)
+            border = np.flatnonzero(codes < 0)
+            boxes = -1 - codes[border].astype(np.intp)
+            codes[border] = grid["border_class"][boxes]
+            classes += np.bincount(codes, minlength=classes.size)
+            found = near_borders(grid, boxes, lng[border], y[border], CLOSE_RAD)
+            inside = _decided(
+                found, grid["members"], self.geometries, lng[border], lat[border], self.ask, self.notes
+            )
+            members = grid["members"]
+            self._counts += np.bincount(members[found.polygon[inside]], minlength=self.polygons)
+            codes[border[found.point[inside]]] = 1
+            matched = codes if matched is None else matched | codes
+        if matched is not None:
+            self.notes.matched += int(np.count_nonzero(matched))
+        _note_points(lng, lat, self.notes)
+
+    def counts(self) -> NDArray[np.int64]:
+        """What has been counted so far."""
+        counts = self._counts.copy()
+        for grid, classes in zip(self.layers, self._classes, strict=True):
+            at, polygon = members_of(grid, np.arange(classes.size))
+            np.add.at(counts, grid["members"][polygon], classes[at])
+        return counts
+
+
+@dataclass(frozen=True)
+class Server:
+    """The deployment that is asked of points within centimetres of a border, by its own ``$geoWithin``."""
+
+    uri: str
+    database: str
+
+    def asker(self) -> Ask:
+        """A function that asks; its connection is made when it is first needed."""
+        import bson
+        from pymongo import MongoClient
+
+        clients: list[Any] = []
+
+        def ask(geometry: bytes, lng: Floats, lat: Floats) -> Bools:
+            if not clients:
+                clients.append(MongoClient(self.uri))
+            database = clients[0][self.database]
+            inside = np.zeros(lng.size, dtype=np.bool_)
+            for start in range(0, lng.size, 1_000):
+                places = zip(
+                    lng[start : start + 1_000].tolist(), lat[start : start + 1_000].tolist(), strict=True
+                )
+                # No collection is read: the points come with the question.
+                documents = [
+                    {"i": number, "at": {"type": "Point", "coordinates": list(place)}}
+                    for number, place in enumerate(places, start)
+                ]
+                within = {"$geoWithin": {"$geometry": bson.decode(geometry)}}
+                pipeline = [{"$documents": documents}, {"$match": {"at": within}}, {"$project": {"i": 1}}]
+                inside[[answer["i"] for answer in database.aggregate(pipeline)]] = True
+            return inside
+
+        return ask
