@@ -42,6 +42,11 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"
     ),
+    Benchmark(
+        "spark_join",
+        "benchmarks.spark_join",
+        "points counted by polygon: the Spark job beside SedonaDB and shapely",
+    ),
 )
 
 
@@ -69,7 +74,13 @@ def build_parser() -> argparse.ArgumentParser:
         "--shards", type=positive, default=3, help="of the cluster that is started (default: 3)"
     )
     parser.add_argument("--seed", type=int, default=1, help="of everything random (default: 1)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="take only the first N rows")
+    parser.add_argument(
+        "--limit",
+        "--rows",
+        type=positive,
+        metavar="N",
+        help="take only the first N rows, or generate so many",
+    )
     parser.add_argument(
         "--repeats", type=positive, default=3, metavar="N", help="runs per variant (default: 3)"
     )

@@ -130,9 +130,10 @@ class _Builder:
         """Give the boxes of each polygon the class with that polygon in it; but not those that its border touches."""
         runs, spots = raster.runs, raster.spots
         first = np.flatnonzero(np.diff(runs.polygon, prepend=-1))
+        ends = np.append(first[1:], runs.polygon.size)[: first.size]
         by_polygon = np.argsort(spots.polygon, kind="stable")
         touched, owner = spots.box[by_polygon], spots.polygon[by_polygon]
-        for begin, end in zip(first.tolist(), [*first[1:].tolist(), runs.polygon.size], strict=True):
+        for begin, end in zip(first.tolist(), ends.tolist(), strict=True):
             polygon = int(runs.polygon[begin])
             own = touched[slice(*np.searchsorted(owner, [polygon, polygon + 1]))]
             kept = codes[own]

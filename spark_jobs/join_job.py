@@ -160,9 +160,12 @@ class _Join:
             with joined.phase("grid", f"laying {joined.polygons:,} polygons on a grid"):
                 served = plain_served(self._polygons, geometries=self._server is not None)
                 given = self._spark.sparkContext.broadcast(served)
-            streaming, frame = with_broadcast(given), self._rows.frame
-            if self._rows.row_groups is not None:
-                streaming, frame = from_row_groups(given, *self._rows.coordinates), self._groups()
+            tasks = self._rows.row_groups
+            if tasks is None:
+                streaming, frame = with_broadcast(given), self._rows.frame
+            else:  # a row for each piece of a file, each a task of its own
+                streaming = from_row_groups(given, tasks, *self._rows.coordinates)
+                frame = self._spark.range(0, len(tasks), 1, len(tasks)).toDF("task")
         else:
             with joined.phase("parts", "cutting the curve into parts"):
                 streaming, frame = with_parts, self._co_partitioned()
@@ -187,17 +190,6 @@ class _Join:
         else:
             joined.strategy = PARTITIONED
             joined.why = f"{words}, more than the {most:g} MB that go to every worker"
-
-    def _groups(self) -> DataFrame:
-        """A row for each piece of a file, each a task of its own."""
-        tasks = self._rows.row_groups or []
-        table = pa.Table.from_pylist(
-            tasks, pa.schema([("path", pa.string()), ("first", pa.int64()), ("groups", pa.int64())])
-        )
-        numbered = self._spark.createDataFrame(
-            table.append_column("task", pa.array(range(len(tasks)), pa.int32()))
-        )
-        return numbered.repartitionById(max(len(tasks), 1), F.col("task")).drop("task")
 
     def _co_partitioned(self) -> DataFrame:
         joined, points = self._joined, self._rows.frame

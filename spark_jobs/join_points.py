@@ -7,10 +7,13 @@ have in one part of the curve. Parts are cut by the statistics, so that they are
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import glob
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
+from urllib.parse import urlparse
 
 import numpy as np
 from bson import json_util
@@ -18,9 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import (
     DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
     NullType,
     StringType,
     StructField,
@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 )
 
 from spark_jobs.join_work import LEFT, Job
-from spark_jobs.join_worker import X, Y
+from spark_jobs.join_worker import RowGroups, X, Y
 from spark_jobs.points import find_column, format_of, location_columns, point_pipeline, quoted
 from spark_jobs.screening import coordinate_columns
 from spark_jobs.session import mongo_reader
@@ -50,22 +50,26 @@ from spatialnosql.target import split_namespace
 POINTS_A_PART = 500_000
 MOST_PARTS = 64
 _MOST_FOOTERS = 64
-_NUMBERS = (DoubleType, FloatType, IntegerType, LongType)
 
 
 @dataclass
 class Rows:
     """Rows to join: the columns that are kept, and `X` and `Y`."""
 
-    frame: DataFrame
     columns: list[str]
     words: str
+    opened: Callable[[], DataFrame]
     histogram: Histogram | None = None
     ranges: int = 0
-    row_groups: list[dict[str, Any]] | None = None
-    """Files and row groups for workers to read themselves, if they can: only coordinates are wanted of Parquet."""
+    row_groups: list[RowGroups] | None = None
+    """Files and row groups for workers to read themselves, if only coordinates are wanted, and of Parquet."""
     coordinates: tuple[str, str] = (X, Y)
     source: Source | None = field(default=None, repr=False)
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows themselves."""
+        return self.opened()
 
     def close(self) -> None:
         """Remove what was written to read from."""
@@ -79,15 +83,25 @@ class Rows:
 def open_file_points(spark: SparkSession, job: Job) -> Rows:
     """The rows of files."""
     kind = job.file_format or format_of(job.points, FILE_FORMATS)
+    if job.counts and kind == "parquet" and job.point is None:
+        found = _coordinates_of_parquet(job, spark.sparkContext.defaultParallelism)
+        if found is not None:
+            tasks, names = found
+            rows = Rows([], ", ".join(job.points), lambda: _read_files(spark, job, kind).frame)
+            rows.row_groups, rows.coordinates = tasks, names
+            return rows
+    return _read_files(spark, job, kind)
+
+
+def _read_files(spark: SparkSession, job: Job, kind: str) -> Rows:
+    """The rows as Spark reads them."""
     point = job.point or (GEOMETRY if kind == "geojson" and not (job.lon or job.lat) else None)
     source = open_files(spark, job.points, kind)
     try:
-        names: tuple[str, str] | None = None
         if point is not None:
             x, y = location_columns(source.rows, point, "--point")
         else:
-            names = coordinate_columns(source.columns, job.lon, job.lat)
-            x, y = (F.col(quoted(name)) for name in names)
+            x, y = (F.col(quoted(name)) for name in coordinate_columns(source.columns, job.lon, job.lat))
         if CORRUPT in source.rows.columns:  # the line is no row, whatever was made of it
             x = F.when(F.col(CORRUPT).isNull(), x)
         chosen = [find_column(source.columns, name, (), "--select") for name in job.select]
@@ -99,36 +113,55 @@ def open_file_points(spark: SparkSession, job: Job) -> Rows:
             x.try_cast("double").alias(X),
             y.try_cast("double").alias(Y),
         )
-        rows = Rows(frame, columns, ", ".join(job.points), source=source)
-        if job.counts and kind == "parquet" and names is not None:
-            kinds = [source.rows.schema[name].dataType for name in names]
-            if all(isinstance(one, _NUMBERS) for one in kinds):
-                rows.row_groups = row_groups(source.names, spark.sparkContext.defaultParallelism)
-                rows.coordinates = names
-        return rows
+        return Rows(columns, ", ".join(job.points), lambda: frame, source=source)
     except BaseException:
         source.close()
         raise
 
 
-def row_groups(names: Sequence[str], cores: int) -> list[dict[str, Any]] | None:
-    """Parquet files of this file system in pieces of a few row groups; None if they are elsewhere."""
-    paths = [urlparse(name) for name in names]
-    if any(path.scheme not in ("", "file") for path in paths):
-        return None
-    if len(paths) > _MOST_FOOTERS:
-        return [{"path": unquote(path.path), "first": 0, "groups": 0} for path in paths]
+def _coordinates_of_parquet(job: Job, cores: int) -> tuple[list[RowGroups], tuple[str, str]] | None:
+    """Pieces of Parquet files of this file system, and the names of their coordinates.
+
+    None if Spark should read them: they are elsewhere, or have no columns of plain numbers.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    tasks = []
+    paths = [urlparse(name) for name in job.points]
+    if any(path.scheme not in ("", "file") for path in paths):
+        return None
+    files = [str(path) for path in local_files(job.points)]
+    footers = [pq.read_metadata(path) for path in files[:_MOST_FOOTERS]]
+    columns: dict[str, Any] = {}
+    for footer in footers:
+        columns |= {one.name: one.type for one in footer.schema.to_arrow_schema()}
+    names = coordinate_columns(list(columns), job.lon, job.lat)
+    if not all(pa.types.is_floating(columns[name]) or pa.types.is_integer(columns[name]) for name in names):
+        return None
+    if len(files) > _MOST_FOOTERS:
+        return [RowGroups(path, 0, 0) for path in files], names
+    groups = [footer.num_row_groups for footer in footers]
+    each = max(1, sum(groups) // (4 * cores))
+    return [
+        RowGroups(path, first, min(each, count - first))
+        for path, count in zip(files, groups, strict=True)
+        for first in range(0, count, each)
+    ], names
+
+
+def local_files(paths: Sequence[str]) -> list[Path]:
+    """The files of names, globs and folders of this file system, as Spark finds them: without hidden ones."""
+    files: list[Path] = []
     for path in paths:
-        groups = pq.read_metadata(unquote(path.path)).num_row_groups
-        each = max(1, groups * len(paths) // (4 * cores))
-        tasks += [
-            {"path": unquote(path.path), "first": first, "groups": min(each, groups - first)}
-            for first in range(0, groups, each)
-        ]
-    return tasks
+        found = [Path(name) for name in sorted(glob.glob(path.removeprefix("file://")))]  # noqa: PTH207
+        if not found:
+            raise UsageError(f"no such file: {path}")
+        for one in found:
+            files += sorted(file for file in one.rglob("*") if file.is_file()) if one.is_dir() else [one]
+    kept = [file for file in files if not file.name.startswith((".", "_"))]
+    if not kept:
+        raise UsageError(f"no files in {', '.join(paths)}")
+    return kept
 
 
 # -- a collection ------------------------------------------------------------------------------------------
@@ -176,7 +209,7 @@ def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Po
         F.col("lng").alias(X),
         F.col("lat").alias(Y),
     )
-    return Rows(frame, columns, info.namespace, info.histogram, len(ranges))
+    return Rows(columns, info.namespace, lambda: frame, info.histogram, len(ranges))
 
 
 def read_within(

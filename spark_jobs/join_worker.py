@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -72,14 +72,24 @@ def with_broadcast(polygons: Any) -> Streaming:
     return stream
 
 
-def from_row_groups(polygons: Any, lng: str, lat: str) -> Streaming:
-    """Batches of names: of files, of their first row groups, and how many to read (0: all)."""
+class RowGroups(NamedTuple):
+    """Consecutive row groups of a Parquet file."""
+
+    path: str
+    first: int
+    groups: int  # 0: all
+
+
+def from_row_groups(polygons: Any, tasks: Sequence[RowGroups], lng: str, lat: str) -> Streaming:
+    """Batches of numbers of tasks, whose points are read here."""
+    plain = [(task.path, task.first, task.groups) for task in tasks]
 
     def stream(batches: Batches) -> Stream:
         served = Served.of(polygons.value)
         for batch in batches:
-            for task in batch.to_pylist():
-                for points in read_row_groups(task["path"], task["first"], task["groups"], lng, lat):
+            for number in batch.column(0).to_pylist():
+                path, first, groups = plain[number]
+                for points in read_row_groups(path, first, groups, lng, lat):
                     yield served, points
 
     return stream
