@@ -53,7 +53,7 @@ def run(options: Options) -> dict[str, Any]:
         spark, ours = _start_spark()
         session_s = time.monotonic() - started
         print(f"Spark started in {session_s:.1f} s", file=sys.stderr, flush=True)
-        queries = {}
+        queries: dict[str, Any] = {}
         try:
             for kind in ("realistic", "uniform"):
                 path = Path(folder) / f"{kind}.parquet"

@@ -32,6 +32,7 @@ from spark_jobs.join_worker import (
     X,
     Y,
 )
+from spark_jobs.screening import CELL
 from spatialnosql.cover import Ranges, cover
 from spatialnosql.edges import Floats, Ints, ragged
 from spatialnosql.geohash import BITS, Cells, cells_to_bounds, merge_ranges
@@ -195,6 +196,7 @@ _POLYGON_TYPES: dict[str, Any] = {
 
 def co_partitioned(points: DataFrame, polygons: DataFrame, parts: Parts) -> DataFrame:
     """Points and polygons in one frame, each part a partition of its own, polygons first."""
-    placed = points.withColumn(PART, parts.column(cell_column(F.col(X), F.col(Y)))).withColumn(KIND, F.lit(1))
+    celled = points.withColumn(CELL, cell_column(F.col(X), F.col(Y)))
+    placed = celled.withColumn(PART, parts.column(F.col(CELL))).withColumn(KIND, F.lit(1)).drop(CELL)
     both = polygons.unionByName(placed, allowMissingColumns=True)
     return both.repartitionById(parts.count, F.col(PART)).sortWithinPartitions(PART, KIND)
