@@ -283,7 +283,7 @@ def _is_right(path: Path, areas: list[Area]) -> bool:
     import pyarrow.parquet as pq
 
     from spark_jobs.join_polygons import shapes_of
-    from spark_jobs.join_served import Notes, find_pairs, make_layers
+    from spark_jobs.join_served import Doubts, Notes, find_pairs, make_layers
     from spatialnosql.edges import CLOSE_RAD
     from spatialnosql.joins.polygons import Polygons
     from spatialnosql.region import IN, OUT
@@ -291,7 +291,8 @@ def _is_right(path: Path, areas: list[Area]) -> bool:
     batch = next(pq.ParquetFile(path).iter_batches(SAMPLE))
     lng, lat = (batch.column(name).to_numpy() for name in ("lng", "lat"))
     polygons = Polygons.of({number: area.geometry for number, area in enumerate(areas)})
-    point, polygon = find_pairs(make_layers(shapes_of(polygons)[1]), [], lng, lat, None, Notes())
+    notes = Notes()
+    point, polygon = find_pairs(make_layers(shapes_of(polygons)[1]), lng, lat, Doubts([], None, notes), notes)
     found = np.zeros((len(areas), lng.size), dtype=np.bool_)
     found[polygon, point] = True
     for number, area in enumerate(polygons):

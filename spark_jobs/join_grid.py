@@ -21,7 +21,23 @@ from numpy.typing import NDArray
 from pyspark import cloudpickle
 
 from spark_jobs.join_raster import Frame, Raster, rasterize
-from spatialnosql.edges import C0, C1, C2, HI, HI_NEAR, LO, LO_NEAR, NORTH, SIGN, SOUTH, Floats, Ints, ragged
+from spatialnosql.edges import (
+    C0,
+    C1,
+    C2,
+    HI,
+    HI_NEAR,
+    LO,
+    LO_NEAR,
+    NORTH,
+    SIGN,
+    SOUTH,
+    Edges,
+    Floats,
+    Ints,
+    ragged,
+)
+from spatialnosql.region import IN, OUT, UNSURE, Status
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Box: TypeAlias = tuple[float, float, float, float]  # west, south, east, north
@@ -59,7 +75,8 @@ def build_grid(
 
     What lies outside the box is in no polygon, as far as the grid knows.
     """
-    return _Builder(np.concatenate([np.zeros((0, 13)), *tables])).built(tables, poles, box, most_boxes)
+    grid = _Builder(np.concatenate([np.zeros((0, 13)), *tables])).built(tables, poles, box, most_boxes)
+    return grid | {"table_starts": _starts([len(one) for one in tables]), "poles": np.asarray(poles)}
 
 
 class _Builder:
@@ -219,6 +236,28 @@ class _Builder:
             "spot_edges": spots["spot_edges"],
             "edges": self._table()[:, KEPT].T.copy(),
         }
+
+
+class SentRegion:
+    """What `EdgeRegion` is to those who settle points, in a form that can be sent to workers."""
+
+    rule = "positive"
+
+    def __init__(self, edges: Edges, pole: int) -> None:
+        self.edges, self._pole = edges, pole
+
+    @classmethod
+    def of(cls, grid: Arrays, polygon: int) -> SentRegion:
+        """A polygon again, by what a grid has of it."""
+        first, last = grid["table_starts"][polygon : polygon + 2].tolist()
+        table = np.zeros((last - first, 13))
+        table[:, KEPT] = grid["edges"][:, first:last].T
+        return cls(Edges(table, geodesic=True), int(grid["poles"][polygon]))
+
+    def settle(self, lng: Floats, lat: Floats, tolerance_rad: float) -> Status:
+        """Points by their winding number; unsure within the tolerance of an edge."""
+        total, near = self.edges.crossings(lng, lat, tolerance_rad)
+        return np.where(near, UNSURE, np.where(total + self._pole > 0, IN, OUT)).astype(np.int8)
 
 
 def _frame(box: Box, edges: int, most_boxes: int) -> Frame:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pyspark import cloudpickle
 
-import spatialnosql.edges
+import spatialnosql.leaf_cells  # noqa: F401 - sent along
 from spatialnosql.edges import (
     C0,
     C2,
@@ -41,8 +41,8 @@ from spatialnosql.edges import (
 _SLACK_DEG = 1e-9
 """The box of a point is found by rounded arithmetic, so every box is taken to be so much wider."""
 
-cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-cloudpickle.register_pickle_by_value(spatialnosql.edges)  # type: ignore[no-untyped-call]
+for _module in (__name__, "spatialnosql.edges", "spatialnosql.leaf_cells"):
+    cloudpickle.register_pickle_by_value(sys.modules[_module])  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pyspark import cloudpickle
 
-from spark_jobs.join_grid import Arrays, Box, build_grid
+from spark_jobs.join_grid import Arrays, Box, SentRegion, build_grid
 from spark_jobs.join_kernel import Found, codes_of, members_of, near_borders
 from spatialnosql.edges import CLOSE_RAD, Bools, Floats, Ints
+from spatialnosql.leaf_cells import settle_leaf_cells
+from spatialnosql.region import IN, OUT, UNSURE
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
 
@@ -42,7 +44,7 @@ class Notes:
     invalid: int = 0  # no place on Earth
     matched: int = 0  # points that lie in any polygon
     asked: int = 0  # pairs that the server has decided
-    unasked: int = 0  # pairs as near to a border, without a server
+    unasked: int = 0  # pairs that it would have decided
 
 
 NOTES = tuple(Notes.__dataclass_fields__)
@@ -71,24 +73,51 @@ def make_layers(shapes: Sequence[Shape], box: Box | None = None) -> list[Arrays]
     return layers
 
 
+class Doubts:
+    """Pairs of a point and a polygon within centimetres of its border: their leaf cells tell, or else the server.
+
+    Without a server, what is still undecided is decided by the side that rounded arithmetic says, and counted.
+    """
+
+    def __init__(self, geometries: Sequence[bytes], ask: Ask | None, notes: Notes) -> None:
+        self._geometries, self._ask, self._notes = geometries, ask, notes
+        self._regions: dict[tuple[int, int], Any] = {}
+
+    def decided(self, layer: int, grid: Arrays, found: Found, lng: Floats, lat: Floats) -> Bools:
+        """Whether the point of each pair is inside; coordinates are of all points that were looked up."""
+        unsure = np.flatnonzero(found.unsure)
+        for number in np.unique(found.polygon[unsure]).tolist():
+            own = unsure[found.polygon[unsure] == number]
+            if grid["north"] > 0:
+                key = (layer, number)
+                region = self._regions.get(key) or self._regions.setdefault(key, SentRegion.of(grid, number))
+                status = settle_leaf_cells(region, lng[found.point[own]], lat[found.point[own]])
+                found.inside[own[status == IN]] = True
+                found.inside[own[status == OUT]] = False
+                own = own[status == UNSURE]
+            if self._ask is None:
+                self._notes.unasked += own.size
+            elif own.size:
+                self._notes.asked += own.size
+                geometry = self._geometries[int(grid["members"][number])]
+                point = found.point[own]
+                found.inside[own] = self._ask(geometry, lng[point], lat[point])
+        return found.inside
+
+
 def find_pairs(
-    layers: Sequence[Arrays],
-    geometries: Sequence[bytes],
-    lng: Floats,
-    lat: Floats,
-    ask: Ask | None,
-    notes: Notes,
+    layers: Sequence[Arrays], lng: Floats, lat: Floats, doubts: Doubts, notes: Notes
 ) -> tuple[Ints, Ints]:
     """Which points lie in which polygons, as two arrays in the order of the points."""
     points, polygons = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
-    for grid in layers:
+    for layer, grid in enumerate(layers):
         y = lat if grid["north"] > 0 else -lat
         codes = codes_of(grid, lng, y)
         inner, border = np.flatnonzero(codes > 0), np.flatnonzero(codes < 0)
         at, polygon = members_of(grid, codes[inner])
         boxes = -1 - codes[border].astype(np.intp)
         found = near_borders(grid, boxes, lng[border], y[border], CLOSE_RAD)
-        inside = _decided(found, grid["members"], geometries, lng[border], lat[border], ask, notes)
+        inside = doubts.decided(layer, grid, found, lng[border], lat[border])
         around, holder = members_of(grid, grid["border_class"][boxes])
         points += [inner[at], border[around], border[found.point[inside]]]
         polygons += [grid["members"][one] for one in (polygon, holder, found.polygon[inside])]
@@ -106,46 +135,20 @@ def _note_points(lng: Floats, lat: Floats, notes: Notes) -> None:
     notes.invalid += lng.size - int(np.count_nonzero((np.abs(lng) <= 180.0) & (np.abs(lat) <= 90.0)))
 
 
-def _decided(
-    found: Found,
-    members: Ints,
-    geometries: Sequence[bytes],
-    lng: Floats,
-    lat: Floats,
-    ask: Ask | None,
-    notes: Notes,
-) -> Bools:
-    """Whether the point of each pair is inside: the server says it where nobody else may, if there is one."""
-    unsure = np.flatnonzero(found.unsure)
-    if ask is None:
-        notes.unasked += unsure.size
-        return found.inside
-    notes.asked += unsure.size
-    for number in np.unique(found.polygon[unsure]).tolist():
-        own = unsure[found.polygon[unsure] == number]
-        point = found.point[own]
-        found.inside[own] = ask(geometries[int(members[number])], lng[point], lat[point])
-    return found.inside
-
-
-@dataclass
 class Counter:
-    """The number of points in each polygon, added up batch by batch."""
+    """The number of points in each polygon, added up batch by batch; doubts are put off to the end, together."""
 
-    layers: Sequence[Arrays]
-    geometries: Sequence[bytes]
-    polygons: int
-    ask: Ask | None = None
-    notes: Notes = field(default_factory=Notes)
-
-    def __post_init__(self) -> None:
-        self._classes = [np.zeros(grid["class_starts"].size - 1, dtype=np.int64) for grid in self.layers]
-        self._counts = np.zeros(self.polygons, dtype=np.int64)
+    def __init__(self, layers: Sequence[Arrays], polygons: int, doubts: Doubts, notes: Notes) -> None:
+        self._layers, self._doubts, self._notes = layers, doubts, notes
+        self._classes = [np.zeros(grid["class_starts"].size - 1, dtype=np.int64) for grid in layers]
+        self._counts = np.zeros(polygons, dtype=np.int64)
+        self._unsure: list[list[tuple[Any, ...]]] = [[] for _ in layers]
 
     def add(self, lng: Floats, lat: Floats) -> None:
         """Count some points more."""
-        matched: NDArray[Any] | None = None
-        for grid, classes in zip(self.layers, self._classes, strict=True):
+        matched = np.zeros(lng.size, dtype=np.bool_)
+        waiting = []
+        for number, (grid, classes) in enumerate(zip(self._layers, self._classes, strict=True)):
             y = lat if grid["north"] > 0 else -lat
             codes = codes_of(grid, lng, y)
             border = np.flatnonzero(codes < 0)
@@ -153,23 +156,36 @@ class Counter:
             codes[border] = grid["border_class"][boxes]
             classes += np.bincount(codes, minlength=classes.size)
             found = near_borders(grid, boxes, lng[border], y[border], CLOSE_RAD)
-            inside = _decided(
-                found, grid["members"], self.geometries, lng[border], lat[border], self.ask, self.notes
-            )
-            members = grid["members"]
-            self._counts += np.bincount(members[found.polygon[inside]], minlength=self.polygons)
+            inside = found.inside & ~found.unsure
+            polygon = grid["members"][found.polygon[inside]]
+            self._counts += np.bincount(polygon, minlength=self._counts.size)
             codes[border[found.point[inside]]] = 1
-            matched = codes if matched is None else matched | codes
-        if matched is not None:
-            self.notes.matched += int(np.count_nonzero(matched))
-        _note_points(lng, lat, self.notes)
+            matched |= codes > 0
+            unsure = np.flatnonzero(found.unsure)
+            point = border[found.point[unsure]]
+            waiting.append((number, point, found.polygon[unsure], found.inside[unsure]))
+        for number, point, polygon, inside in waiting:
+            if point.size:
+                name = self._notes.points + point
+                self._unsure[number].append((name, polygon, inside, lng[point], lat[point], matched[point]))
+        self._notes.matched += int(np.count_nonzero(matched))
+        _note_points(lng, lat, self._notes)
 
     def counts(self) -> NDArray[np.int64]:
-        """What has been counted so far."""
+        """What has been counted; the last that is asked of it."""
         counts = self._counts.copy()
-        for grid, classes in zip(self.layers, self._classes, strict=True):
+        also = [np.zeros(0, dtype=np.intp)]
+        for number, (grid, classes) in enumerate(zip(self._layers, self._classes, strict=True)):
             at, polygon = members_of(grid, np.arange(classes.size))
             np.add.at(counts, grid["members"][polygon], classes[at])
+            if self._unsure[number]:
+                parts = zip(*self._unsure[number], strict=True)
+                name, polygon, inside, lng, lat, matched = (np.concatenate(part) for part in parts)
+                pairs = Found(np.arange(name.size), polygon, inside, np.ones(name.size, dtype=np.bool_))
+                inside = self._doubts.decided(number, grid, pairs, lng, lat)
+                counts += np.bincount(grid["members"][polygon[inside]], minlength=counts.size)
+                also.append(name[inside & ~matched])
+        self._notes.matched += np.unique(np.concatenate(also)).size
         return counts
 
 

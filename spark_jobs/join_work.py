@@ -154,8 +154,8 @@ class Joined:
         lines += [f"  {label:<40}{count:>14,}" for label, count in table]
         if self.unasked:
             lines.append(
-                f"  {self.unasked:,} pairs are within 3 cm of a border: decided without a server, by the side that "
-                "rounded arithmetic says"
+                f"  {self.unasked:,} pairs are within 3 cm of a border and decided without a server, which might say "
+                "otherwise"
             )
         if self.counts is not None and self.out is None:
             lines += ["", *(f"  {name:<40}{count:>14,}" for name, count in self.counts.items()), ""]

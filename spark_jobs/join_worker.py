@@ -8,6 +8,8 @@ Sent to workers as it is: numpy and pyarrow, and pymongo where a server is asked
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +24,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from spark_jobs.join_grid import Arrays
-from spark_jobs.join_served import NOTES, Counter, Notes, Server, Shape, find_pairs, make_layers
+from spark_jobs.join_served import NOTES, Counter, Doubts, Notes, Server, Shape, find_pairs, make_layers
 from spatialnosql.edges import Floats
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -41,7 +43,7 @@ READ_AT_ONCE = 1 << 16
 Batches = Iterator[pa.RecordBatch]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Served:
     """Polygons as a worker has them."""
 
@@ -164,21 +166,13 @@ def count_points(streaming: Streaming, server: Server | None) -> Callable[[Batch
     """For `map_in_arrow`: rows of `COUNT_SCHEMA`, the counts of each polygon, and notes with the number -1."""
 
     def run(batches: Batches) -> Batches:
-        ask = server.asker() if server is not None else None
-        current: Served | None = None
-        counter: Counter | None = None
-        notes = Notes()
-        for served, batch in streaming(batches):
-            if counter is None or served is not current:
-                if counter is not None and current is not None:
-                    yield _counts(current, counter)
-                current, counter = (
-                    served,
-                    Counter(served.layers, served.geometries, len(served.ids), ask, notes),
-                )
-            counter.add(*coordinates(batch))
-        if counter is not None and current is not None:
-            yield _counts(current, counter)
+        ask, notes = server.asker() if server is not None else None, Notes()
+        for served, group in itertools.groupby(streaming(batches), key=operator.itemgetter(0)):
+            doubts = Doubts(served.geometries, ask, notes)
+            counter = Counter(served.layers, len(served.ids), doubts, notes)
+            for _, batch in group:
+                counter.add(*coordinates(batch))
+            yield _counts(served, counter)
         row = {"number": -1, "count": 0, **asdict(notes)}
         yield pa.record_batch({name: pa.array([value], pa.int64()) for name, value in row.items()})
 
@@ -206,22 +200,23 @@ def pair_points(
     note_type = pa.struct([(note, pa.int64()) for note in NOTES])
 
     def run(batches: Batches) -> Batches:
-        ask = server.asker() if server is not None else None
-        notes = Notes()
+        ask, notes = server.asker() if server is not None else None, Notes()
         schema = None
-        for served, batch in streaming(batches):
-            point, polygon = find_pairs(served.layers, served.geometries, *coordinates(batch), ask, notes)
-            ids = served.ids.take(pa.array(polygon))
-            if left:
-                alone = np.ones(batch.num_rows, dtype=np.bool_)
-                alone[point] = False
-                point = np.concatenate([point, np.flatnonzero(alone)])
-                ids = pa.concat_arrays([ids, pa.nulls(point.size - len(ids), ids.type)])
-            rows = batch.select(list(columns)).take(pa.array(point))
-            arrays = [*rows.columns, ids, pa.nulls(point.size, note_type)]
-            found = pa.RecordBatch.from_arrays(arrays, names=[*columns, name, NOTE])
-            schema = found.schema
-            yield found
+        for served, group in itertools.groupby(streaming(batches), key=operator.itemgetter(0)):
+            doubts = Doubts(served.geometries, ask, notes)
+            for _, batch in group:
+                point, polygon = find_pairs(served.layers, *coordinates(batch), doubts, notes)
+                ids = served.ids.take(pa.array(polygon))
+                if left:
+                    alone = np.ones(batch.num_rows, dtype=np.bool_)
+                    alone[point] = False
+                    point = np.concatenate([point, np.flatnonzero(alone)])
+                    ids = pa.concat_arrays([ids, pa.nulls(point.size - len(ids), ids.type)])
+                rows = batch.select(list(columns)).take(pa.array(point))
+                arrays = [*rows.columns, ids, pa.nulls(point.size, note_type)]
+                found = pa.RecordBatch.from_arrays(arrays, names=[*columns, name, NOTE])
+                schema = found.schema
+                yield found
         if schema is not None:
             said = pa.array([asdict(notes)], note_type)
             nothing = [pa.nulls(1, field.type) for field in schema][:-1]

@@ -13,7 +13,7 @@ from differential import KINDS, Question, points_for
 
 from spark_jobs import join_kernel, join_parts
 from spark_jobs.join_polygons import identities, shape_of, shapes_of
-from spark_jobs.join_served import Counter, Notes, find_pairs, make_layers
+from spark_jobs.join_served import Counter, Doubts, Notes, find_pairs, make_layers
 from spark_jobs.join_work import Job, is_file
 from spark_jobs.join_worker import read_row_groups
 from spatialnosql.cover import Ranges
@@ -23,6 +23,7 @@ from spatialnosql.geohash import BITS, points_to_cells
 from spatialnosql.geometry import geometry_to_region
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.region import IN, OUT, UNSURE, EdgeRegion, MirroredRegion, Region
+from spatialnosql.settle import settle_closely
 from spatialnosql.testing import KINDS as PLAIN_KINDS
 
 AREAS = [
@@ -142,32 +143,42 @@ def test_counts_and_pairs_agree_and_nothing_goes_unnoted() -> None:
     lng[:4], lat[:4] = [np.nan, 200.0, 1.0, np.inf], [45.0, 45.0, np.nan, 45.0]
     corner = np.array(polygons[0].geometry["coordinates"][0][0])
     lng[4], lat[4] = corner
-    counter, notes = Counter(layers, [], 6), Notes()
+    counted, notes = Notes(), Notes()
+    counter = Counter(layers, 6, Doubts([], None, counted), counted)
     for part in np.array_split(np.arange(lng.size), 7):
         counter.add(lng[part], lat[part])
-    point, polygon = find_pairs(layers, [], lng, lat, None, notes)
+    point, polygon = find_pairs(layers, lng, lat, Doubts([], None, notes), notes)
     assert (counter.counts() == np.bincount(polygon, minlength=6)).all()
-    assert counter.notes == notes
+    assert counted == notes
     assert (notes.points, notes.invalid) == (30_000, 4)
     assert notes.matched == np.unique(point).size < point.size  # they overlap
-    assert notes.unasked >= 1  # the corner
 
 
-def test_the_server_is_asked_about_what_is_too_near_and_nothing_else() -> None:
-    polygons = Polygons.of({"a": star(5.0, 45.0, 1.0, 5, 1)})
-    layers = make_layers(shapes_of(polygons)[1])
-    corner = polygons[0].geometry["coordinates"][0][0]
-    asked = []
+def test_the_server_is_asked_where_settle_closely_is_unsure_and_nowhere_else() -> None:
+    shape = star(5.0, 45.0, 1.0, 400, 1)
+    polygons = Polygons.of({"a": shape})
+    layers, region = make_layers(shapes_of(polygons)[1]), polygons[0].region
+    assert region is not None
+    corners = np.array(shape["coordinates"][0])
+    rng = np.random.default_rng(2)
+    middle = (corners[:-1] + corners[1:]) / 2
+    lng, lat = np.repeat(middle, 50, axis=0).T + rng.normal(0, 2e-7, (2, 50 * len(middle)))
+    status, notes = settle_closely(region, lng, lat), Notes()
+    unsure: list[float] = []
 
-    def ask(geometry: bytes, lng: Any, lat: Any) -> Any:
-        asked.append((geometry, lng.tolist(), lat.tolist()))
-        return np.ones(lng.size, dtype=np.bool_)
+    def ask(geometry: bytes, some_lng: Any, some_lat: Any) -> Any:
+        unsure.extend(some_lng.tolist())
+        return np.zeros(some_lng.size, dtype=np.bool_)
 
-    lng, lat = np.array([corner[0], 5.0, 50.0]), np.array([corner[1], 45.0, 45.0])
-    notes = Notes()
-    point, _ = find_pairs(layers, [b"shape"], lng, lat, ask, notes)
-    assert asked == [(b"shape", [corner[0]], [corner[1]])]
-    assert (point.tolist(), notes.asked, notes.unasked) == ([0, 1], 1, 0)
+    point, _ = find_pairs(layers, lng, lat, Doubts([b""], ask, notes), notes)
+    assert np.array_equal(point, np.flatnonzero(status == IN))
+    assert sorted(unsure) == sorted(lng[status == UNSURE].tolist())
+    assert 0 < notes.asked < np.count_nonzero(region.settle(lng, lat, CLOSE_RAD) == UNSURE) / 2
+    # Without a server they are decided somehow, and counted.
+    alone = Notes()
+    found, _ = find_pairs(layers, lng, lat, Doubts([], None, alone), alone)
+    assert (alone.asked, alone.unasked) == (0, notes.asked)
+    assert set(point.tolist()) <= set(found.tolist())
 
 
 # -- parts of the curve ------------------------------------------------------------------------------------
