@@ -43,6 +43,7 @@ from spark_jobs.join_worker import (
     count_points,
     from_row_groups,
     map_in_arrow,
+    of_numbers,
     pair_points,
     with_broadcast,
     with_parts,
@@ -55,6 +56,7 @@ from spatialnosql.target import split_namespace
 
 MOST_BY_SERVER = 50
 """Polygons whose inside only the server can tell: each is a query of its own."""
+_ARROW_COUNTS = pa.schema([(name, pa.int64()) for name in COUNT_SCHEMA.names])
 _BATCH_SETTING, _ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch", 1 << 16
 
 
@@ -156,24 +158,33 @@ class _Join:
     def run(self, client: Any) -> None:
         job, joined = self._job, self._joined
         self._choose()
+        given: Any = None
         if joined.strategy == BROADCAST:
             with joined.phase("grid", f"laying {joined.polygons:,} polygons on a grid"):
                 served = plain_served(self._polygons, geometries=self._server is not None)
                 given = self._spark.sparkContext.broadcast(served)
-            tasks = self._rows.row_groups
-            if tasks is None:
-                streaming, frame = with_broadcast(given), self._rows.frame
-            else:  # a row for each piece of a file, each a task of its own
-                streaming = from_row_groups(given, tasks, *self._rows.coordinates)
-                frame = self._spark.range(0, len(tasks), 1, len(tasks)).toDF("task")
         else:
             with joined.phase("parts", "cutting the curve into parts"):
-                streaming, frame = with_parts, self._co_partitioned()
+                frame = self._co_partitioned()
         with joined.phase("join", f"joining ({joined.strategy})"):
+            if given is not None and self._rows.row_groups is not None:
+                self._count(self._counted_from_files(given), client)
+                return
+            streaming = with_parts if given is None else with_broadcast(given)
+            frame = self._rows.frame if given is not None else frame
             if job.counts:
-                self._count(map_in_arrow(frame, count_points(streaming, self._server), COUNT_SCHEMA), client)
+                counted = map_in_arrow(frame, count_points(streaming, self._server), COUNT_SCHEMA)
+                self._count(counted.toArrow(), client)
             else:
                 self._pair(frame, streaming, client)
+
+    def _counted_from_files(self, given: Any) -> pa.Table:
+        """Counts of Parquet files, a task for each piece of them. No frames: starting up those takes Spark longer."""
+        tasks = self._rows.row_groups or []
+        streaming = from_row_groups(given, tasks, *self._rows.coordinates)
+        numbers = self._spark.sparkContext.parallelize(range(len(tasks)), max(len(tasks), 1))
+        function = of_numbers(count_points(streaming, self._server))
+        return pa.Table.from_batches(numbers.mapPartitions(function).collect(), _ARROW_COUNTS)
 
     def _choose(self) -> None:
         """The strategy, and why."""
@@ -195,20 +206,22 @@ class _Join:
         joined, points = self._joined, self._rows.frame
         covers = parts_.coarse_covers(self._polygons)
         edges = np.array([len(shape.table) for shape in shapes_of(self._polygons)[1]], dtype=np.intp)
-        cells, share = parts_.sampled(points, points.count())
-        parts = parts_.plan_parts(cells, share, covers, edges, self._spark.sparkContext.defaultParallelism)
+        known = self._rows.histogram
+        weights = parts_.Weights.of_sample(points) if known is None else parts_.Weights.of_histogram(known)
+        parts = parts_.plan_parts(weights, covers, edges, self._spark.sparkContext.defaultParallelism)
         rows = parts_.polygon_rows(
             self._spark, self._polygons, covers, parts, geometries=self._server is not None
         )
         joined.parts, joined.salted = parts.count, parts.salted
-        joined.why += f"; {parts.count} parts of the curve, {parts.salted} of them share a cell with others"
+        joined.why += f"; {parts.count} parts of the curve"
+        if parts.salted:
+            joined.why += f", {parts.salted} of them copies of a hot cell"
         return parts_.co_partitioned(points, rows, parts)
 
     # -- what comes of it ---------------------------------------------------------------------------------
 
-    def _count(self, counted: DataFrame, client: Any) -> None:
+    def _count(self, found: pa.Table, client: Any) -> None:
         joined, job = self._joined, self._job
-        found = counted.toArrow()
         columns = {name: found.column(name).to_numpy() for name in found.column_names}
         counts = np.zeros(len(self._polygons), dtype=np.int64)
         real = columns["number"] >= 0
@@ -240,7 +253,7 @@ class _Join:
         pairs = map_in_arrow(frame, function, schema)
         for number in self._special:
             assert self._opened is not None  # it was refused otherwise
-            more = read_within(self._spark, self._opened, self._polygons[number].within, rows, job)
+            more = read_within(self._spark, self._opened, self._polygons[number].within, rows)
             named = more.withColumn(job.name, F.lit(ids[number]).cast(kind))
             pairs = pairs.unionByName(named.withColumn(NOTE, F.lit(None).cast(NOTE_TYPE)))
         self._write(pairs, client)

@@ -1,8 +1,8 @@
 """Polygons too many for every worker: the curve is cut into parts of even load, and each part has only its polygons.
 
-Load is what a sample says of points and edges, half each. Cells of 60 bits are what is cut between, so a part is as
-narrow as it must be. Only where one cell alone has the load of several parts can it not be cut: it is *salted*, its
-polygons repeated in several parts and its points spread over them.
+Load is that of points, by a collection's statistics or a sample, and of edges, half each. A cell that has the load of
+several parts cannot be cut: it is *salted*, its polygons repeated in several parts and its points spread over them.
+Cells are those of the statistics, or of 60 bits.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from spark_jobs.screening import CELL
 from spatialnosql.cover import Ranges, cover
 from spatialnosql.edges import Floats, Ints, ragged
 from spatialnosql.geohash import BITS, Cells, cells_to_bounds, merge_ranges
+from spatialnosql.histogram import Histogram
 from spatialnosql.joins.polygons import Polygons
 
 SAMPLE = 200_000
@@ -98,8 +99,46 @@ def _search(cell: Column, cuts: Sequence[int], numbers: Sequence[Column], low: i
     return F.when(cell < F.lit(cuts[middle]), before).otherwise(after)
 
 
-def cut(cells: Cells, load: Floats, wanted: int) -> Parts:
-    """Parts of even load; `cells` in any order, each with its load."""
+@dataclass(frozen=True)
+class Weights:
+    """How many points are expected in cells of one width, given by their first 60-bit cells."""
+
+    cells: Cells
+    points: Floats
+    width: int = 1
+
+    @classmethod
+    def of_histogram(cls, histogram: Histogram) -> Weights:
+        """By the statistics of a collection."""
+        width = 1 << (BITS - histogram.bits)
+        return cls(histogram.cells * np.uint64(width), histogram.counts.astype(np.float64), width)
+
+    @classmethod
+    def of_sample(cls, points: DataFrame) -> Weights:
+        """By some of the points themselves."""
+        rows = points.count()
+        share = min(1.0, SAMPLE / max(rows, 1))
+        chosen = points if share == 1.0 else points.sample(fraction=share, seed=1)
+        found = (
+            chosen.select(cell_column(F.col(X), F.col(Y)).alias("cell")).where("cell IS NOT NULL").toArrow()
+        )
+        cells = found.column("cell").to_numpy().astype(np.uint64)
+        return cls(cells, np.full(cells.size, 1 / share))
+
+    def within(self, ranges: Ranges) -> Weights:
+        """Those of cells that ranges reach."""
+        last = self.cells + np.uint64(self.width - 1)
+        at = np.searchsorted(ranges.hi, self.cells, side="right")
+        reached = at < len(ranges)
+        reached[reached] = ranges.lo[at[reached]] <= last[reached]
+        return Weights(self.cells[reached], self.points[reached], self.width)
+
+
+def cut(cells: Cells, load: Floats, wanted: int, width: int = 1) -> Parts:
+    """Parts of even load; `cells` in any order, each with its load, and all so wide.
+
+    Where several cuts fall into one cell, it becomes a part of its own, with as many copies.
+    """
     ends = np.array([0, 1 << BITS], dtype=np.uint64)
     if not cells.size or wanted < 2:
         return Parts(ends, np.ones(1, dtype=np.intp))
@@ -107,26 +146,28 @@ def cut(cells: Cells, load: Floats, wanted: int) -> Parts:
     places, total = cells[order], np.cumsum(load[order])
     at = np.searchsorted(total, np.arange(1, wanted) * (total[-1] / wanted))
     cuts, times = np.unique(places[np.minimum(at, places.size - 1)], return_counts=True)
-    hot = cuts[times > 1]
-    bounds = np.unique(np.concatenate([ends, cuts, hot + np.uint64(1)]))
+    hot, copies_of_hot = cuts[times > 1], times[times > 1]
+    after = hot + np.uint64(width)
+    # No other cut within a hot cell: its polygons are those of all of it.
+    inside = Ranges(hot, after).contains(cuts) & (times == 1)
+    bounds = np.unique(np.concatenate([ends, cuts[~inside], after]))
     copies = np.ones(bounds.size - 1, dtype=np.intp)
-    copies[np.searchsorted(bounds, hot)] = times[times > 1]
+    copies[np.searchsorted(bounds, hot)] = copies_of_hot
     return Parts(bounds, copies)
 
 
-def plan_parts(points: Cells, share: float, covers: Sequence[Ranges], edges: Ints, cores: int) -> Parts:
-    """The parts for a sample of points, so big a share of all, and polygons with so many edges each."""
-    reached = Ranges(*_merged(covers))
-    points = points[reached.contains(points)]
-    total = points.size / share if share else 0.0
-    wanted = max(2 * cores, total / POINTS_A_PART, int(edges.sum()) / EDGES_A_PART)
-    wanted = int(np.ceil(min(wanted, MOST_PARTS)))
+def plan_parts(weights: Weights, covers: Sequence[Ranges], edges: Ints, cores: int) -> Parts:
+    """The parts for points, as far as polygons with so many edges each reach: half of the load are the edges."""
+    reached = weights.within(Ranges(*_merged(covers)))
+    total, all_edges = float(reached.points.sum()), int(edges.sum())
+    wanted = max(2 * cores, total / POINTS_A_PART, all_edges / EDGES_A_PART)
     sizes = [len(one) for one in covers]
     starts = np.concatenate([np.zeros(0, dtype=np.uint64), *(one.lo for one in covers)])
-    weight = np.repeat(edges / np.maximum(sizes, 1), sizes)
-    cells = np.concatenate([points, starts])
-    load = np.concatenate([np.full(points.size, 1 / max(points.size, 1)), weight / max(weight.sum(), 1)])
-    return cut(cells, load, wanted)
+    starts -= starts % np.uint64(weights.width)  # cut between the same cells
+    of_edges = np.repeat(edges / np.maximum(sizes, 1), sizes) / max(all_edges, 1)
+    cells = np.concatenate([reached.cells, starts])
+    load = np.concatenate([reached.points / max(total, 1.0), of_edges])
+    return cut(cells, load, int(np.ceil(min(wanted, MOST_PARTS))), weights.width)
 
 
 def _merged(covers: Sequence[Ranges]) -> tuple[Cells, Cells]:
@@ -135,14 +176,6 @@ def _merged(covers: Sequence[Ranges]) -> tuple[Cells, Cells]:
         np.concatenate([nothing, *(one.lo for one in covers)]),
         np.concatenate([nothing, *(one.hi for one in covers)]),
     )
-
-
-def sampled(points: DataFrame, rows: int) -> tuple[Cells, float]:
-    """The cells of some of the points, and what share of all they are."""
-    share = min(1.0, SAMPLE / max(rows, 1))
-    chosen = points if share == 1.0 else points.sample(fraction=share, seed=1)
-    cells = chosen.select(cell_column(F.col(X), F.col(Y)).alias("cell")).where("cell IS NOT NULL").toArrow()
-    return cells.column("cell").to_numpy().astype(np.uint64), share
 
 
 def coarse_covers(polygons: Polygons) -> list[Ranges]:

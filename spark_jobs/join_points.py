@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import glob
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,6 +51,7 @@ from spatialnosql.target import split_namespace
 POINTS_A_PART = 500_000
 MOST_PARTS = 64
 _MOST_FOOTERS = 64
+_MOST_GROUPS = 16  # row groups of a task
 
 
 @dataclass
@@ -64,6 +66,7 @@ class Rows:
     row_groups: list[RowGroups] | None = None
     """Files and row groups for workers to read themselves, if only coordinates are wanted, and of Parquet."""
     coordinates: tuple[str, str] = (X, Y)
+    fields: Sequence[StructField] = ()  # of documents, that are read
     source: Source | None = field(default=None, repr=False)
 
     @cached_property
@@ -140,13 +143,18 @@ def _coordinates_of_parquet(job: Job, cores: int) -> tuple[list[RowGroups], tupl
         return None
     if len(files) > _MOST_FOOTERS:
         return [RowGroups(path, 0, 0) for path in files], names
-    groups = [footer.num_row_groups for footer in footers]
-    each = max(1, sum(groups) // (4 * cores))
-    return [
-        RowGroups(path, first, min(each, count - first))
-        for path, count in zip(files, groups, strict=True)
-        for first in range(0, count, each)
-    ], names
+    return row_groups(files, [footer.num_row_groups for footer in footers], cores), names
+
+
+def row_groups(files: Sequence[str], counts: Sequence[int], cores: int) -> list[RowGroups]:
+    """Files, with so many row groups each, in even pieces: two a core, more if those were large."""
+    wanted = max(2 * cores, -(-sum(counts) // _MOST_GROUPS))
+    tasks = []
+    for path, count in zip(files, counts, strict=True):
+        pieces = min(count, max(1, round(wanted * count / sum(counts)))) if count else 0
+        ends = [count * number // pieces for number in range(pieces + 1)] if pieces else []
+        tasks += [RowGroups(path, first, last - first) for first, last in itertools.pairwise(ends)]
+    return tasks
 
 
 def local_files(paths: Sequence[str]) -> list[Path]:
@@ -209,16 +217,13 @@ def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Po
         F.col("lng").alias(X),
         F.col("lat").alias(Y),
     )
-    return Rows(columns, info.namespace, lambda: frame, info.histogram, len(ranges))
+    return Rows(columns, info.namespace, lambda: frame, info.histogram, len(ranges), fields=fields)
 
 
-def read_within(
-    spark: SparkSession, points: JoinPoints, within: Mapping[str, Any], rows: Rows, job: Job
-) -> DataFrame:
+def read_within(spark: SparkSession, points: JoinPoints, within: Mapping[str, Any], rows: Rows) -> DataFrame:
     """The points of one polygon, which the server alone can tell, as `Rows.frame` has them without `X` and `Y`."""
-    fields = collection_fields(points, job.select)
-    frame = _read(spark, points, points.matching({points.info.location: within}), fields)
-    own = {one.name for one in fields}
+    frame = _read(spark, points, points.matching({points.info.location: within}), rows.fields)
+    own = {one.name for one in rows.fields}
     return frame.select(
         *(F.col(f"row.{quoted(name)}").alias(name) if name in own else F.col(name) for name in rows.columns)
     )

@@ -99,7 +99,7 @@ def plain_served(polygons: Polygons, *, geometries: bool) -> tuple[Any, ...]:
     numbers, shapes = shapes_of(polygons)
     ids = identities(polygons)
     encoded = [encoded_geometry(polygons, number) for number in numbers] if geometries else []
-    return make_layers(shapes), np.array(numbers), [ids[number] for number in numbers], encoded
+    return make_layers(shapes), np.array(numbers), [ids[number] for number in numbers], encoded, {}
 
 
 def encoded_geometry(polygons: Polygons, number: int) -> bytes:

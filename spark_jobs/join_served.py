@@ -79,9 +79,15 @@ class Doubts:
     Without a server, what is still undecided is decided by the side that rounded arithmetic says, and counted.
     """
 
-    def __init__(self, geometries: Sequence[bytes], ask: Ask | None, notes: Notes) -> None:
+    def __init__(
+        self,
+        geometries: Sequence[bytes],
+        ask: Ask | None,
+        notes: Notes,
+        regions: dict[tuple[int, int], Any] | None = None,
+    ) -> None:
         self._geometries, self._ask, self._notes = geometries, ask, notes
-        self._regions: dict[tuple[int, int], Any] = {}
+        self._regions = {} if regions is None else regions  # made when needed, and kept there
 
     def decided(self, layer: int, grid: Arrays, found: Found, lng: Floats, lat: Floats) -> Bools:
         """Whether the point of each pair is inside; coordinates are of all points that were looked up."""

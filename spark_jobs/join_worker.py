@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import operator
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from pyspark.util import PythonEvalType
 
 from spark_jobs.join_grid import Arrays
 from spark_jobs.join_served import NOTES, Counter, Doubts, Notes, Server, Shape, find_pairs, make_layers
+from spark_jobs.points import quoted
 from spatialnosql.edges import Floats
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
@@ -51,12 +52,14 @@ class Served:
     numbers: Any  # of each polygon, in the whole
     ids: Any  # likewise, a pyarrow array
     geometries: Sequence[bytes]
+    regions: dict[Any, Any]
+    """What was made of polygons on the way; with a broadcast it is there for the worker's next task, too."""
 
     @classmethod
     def of(cls, plain: tuple[Any, ...]) -> Served:
         """From what was broadcast: plain values, for workers unpickle those without this package."""
-        layers, numbers, ids, geometries = plain
-        return cls(layers, numbers, pa.array(ids), geometries)
+        layers, numbers, ids, geometries, regions = plain
+        return cls(layers, numbers, pa.array(ids), geometries, regions)
 
 
 Stream = Iterator[tuple[Served, pa.RecordBatch]]
@@ -153,6 +156,7 @@ def _served(rows: list[dict[str, Any]], kind: Any) -> Served:
         np.array([row[NUMBER] for row in rows], dtype=np.int64),
         pa.array([row[IDENTITY] for row in rows], kind),
         [row[GEOMETRY] for row in rows],
+        {},
     )
 
 
@@ -168,13 +172,22 @@ def count_points(streaming: Streaming, server: Server | None) -> Callable[[Batch
     def run(batches: Batches) -> Batches:
         ask, notes = server.asker() if server is not None else None, Notes()
         for served, group in itertools.groupby(streaming(batches), key=operator.itemgetter(0)):
-            doubts = Doubts(served.geometries, ask, notes)
+            doubts = Doubts(served.geometries, ask, notes, served.regions)
             counter = Counter(served.layers, len(served.ids), doubts, notes)
             for _, batch in group:
                 counter.add(*coordinates(batch))
             yield _counts(served, counter)
         row = {"number": -1, "count": 0, **asdict(notes)}
         yield pa.record_batch({name: pa.array([value], pa.int64()) for name, value in row.items()})
+
+    return run
+
+
+def of_numbers(function: Callable[[Batches], Batches]) -> Callable[[Iterable[int]], Batches]:
+    """A function over batches of numbers as one over the numbers themselves: for ``mapPartitions``."""
+
+    def run(numbers: Iterable[int]) -> Batches:
+        return function(iter([pa.record_batch({"task": pa.array(list(numbers), pa.int64())})]))
 
     return run
 
@@ -203,7 +216,7 @@ def pair_points(
         ask, notes = server.asker() if server is not None else None, Notes()
         schema = None
         for served, group in itertools.groupby(streaming(batches), key=operator.itemgetter(0)):
-            doubts = Doubts(served.geometries, ask, notes)
+            doubts = Doubts(served.geometries, ask, notes, served.regions)
             for _, batch in group:
                 point, polygon = find_pairs(served.layers, *coordinates(batch), doubts, notes)
                 ids = served.ids.take(pa.array(polygon))
@@ -232,5 +245,5 @@ def map_in_arrow(frame: DataFrame, function: Callable[[Batches], Batches], schem
         schema,
         evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
     )
-    column: Any = made(*(frame[f"`{name}`"] for name in frame.columns))
+    column: Any = made(*(frame[quoted(name)] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

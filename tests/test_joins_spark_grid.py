@@ -21,6 +21,7 @@ from spatialnosql.edges import CLOSE_RAD, TOLERANCE_RAD
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geohash import BITS, points_to_cells
 from spatialnosql.geometry import geometry_to_region
+from spatialnosql.histogram import Histogram
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.region import IN, OUT, UNSURE, EdgeRegion, MirroredRegion, Region
 from spatialnosql.settle import settle_closely
@@ -220,7 +221,24 @@ def test_a_part_has_the_polygons_that_reach_into_it() -> None:
 def test_no_points_and_no_polygons_are_one_part() -> None:
     nothing = np.zeros(0, dtype=np.uint64)
     assert join_parts.cut(nothing, np.zeros(0), 5).count == 1
-    assert join_parts.plan_parts(nothing, 1.0, [], np.zeros(0, dtype=np.intp), 2).count == 1
+    none = join_parts.Weights(nothing, np.zeros(0))
+    assert join_parts.plan_parts(none, [], np.zeros(0, dtype=np.intp), 2).count == 1
+
+
+def test_statistics_cut_between_their_cells_and_salt_whole_ones() -> None:
+    width = 1 << (BITS - 30)
+    cells = np.arange(10, dtype=np.uint64) + np.uint64(500)
+    counts = np.array([10, 10, 10, 2000, 10, 10, 1000, 10, 10, 10])
+    weights = join_parts.Weights.of_histogram(Histogram(30, cells, counts))
+    reached = Ranges(
+        np.array([503 * width + 7], dtype=np.uint64), np.array([507 * width + 1], dtype=np.uint64)
+    )
+    assert (weights.within(reached).cells // width).tolist() == [503, 504, 505, 506, 507]
+    parts = join_parts.plan_parts(weights, [reached], np.array([1]), 4)
+    assert (parts.bounds[:-1] % width == 0).all()
+    hot = int(np.searchsorted(parts.bounds, 503 * width))
+    assert parts.bounds[hot : hot + 2].tolist() == [503 * width, 504 * width]
+    assert parts.copies[hot] > 1
 
 
 # -- what is asked for -------------------------------------------------------------------------------------
