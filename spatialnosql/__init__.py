@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from spatialnosql.cluster import LocalCluster, connect
     from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
     from spatialnosql.errors import SpatialNoSQLError
+    from spatialnosql.joins.grid import grid
     from spatialnosql.rewrite import Plan, QoS
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ __all__ = [
     "SpatialNoSQLError",
     "connect",
     "generate_city",
+    "grid",
 ]
 
 _HOMES = {
@@ -37,6 +39,7 @@ _HOMES = {
     "SpatialNoSQLError": "errors",
     "connect": "cluster",
     "generate_city": "city",
+    "grid": "joins.grid",
 }
 
 
