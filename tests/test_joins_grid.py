@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import json
 import secrets
@@ -89,8 +90,9 @@ def test_the_precision_with_the_nearest_number_of_cells(cells: int) -> None:
     counts = [np.unique(points_to_cells(lng, lat, bits)).size for bits in range(BITS + 1)]
     nearest = min(abs(count - cells) for count in counts)
     chosen = choose_bits(Histogram.of_points(lng, lat, 40), cells)
-    # Beyond 40 bits numbers are estimates; every point has a cell of its own there.
-    assert abs(counts[chosen] - cells) <= nearest + 0.02 * len(lng) * (chosen > 40)
+    assert abs(counts[chosen] - cells) <= nearest + 0.01 * min(cells, len(lng))
+    assert chosen == 0 or abs(counts[chosen - 1] - cells) > abs(counts[chosen] - cells)
+    assert chosen < 45  # where hardly two points share a cell
 
 
 def test_groups_are_finer_only_while_they_are_few() -> None:
@@ -197,7 +199,7 @@ def test_a_region_that_the_server_would_refuse(region: Any) -> None:
 # -- on the server ----------------------------------------------------------------------------------------
 
 
-QUESTIONS_EACH = 6  # of every kind of shape; the border of each has points on and near it
+QUESTIONS_EACH = 4  # of every kind of shape; the border of each has points on and near it
 LEFT_OUT = ("near", "geo_near", "point", "multipoint", "line", "multiline")  # nothing lies within them
 
 
@@ -220,18 +222,26 @@ def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
             point = {"type": "Point", "coordinates": [x, y], "accuracy": len(content) % 10}
             one = {"_id": len(content), "n": len(content) * 37, "loc": point, "gh": gh, "score": x / 7}
             content.append(one | {"kind": "park", "tags": ["a"] * (len(content) % 2)})
-    yield make_collection(database, "points", setup, content)
+    collection = make_collection(database, "points", setup, content)
+    metadata_collection(collection).update_one({"_id": collection.full_name}, {"$set": {"analyzed": MOMENT}})
+    yield collection
     client.drop_database(database.name)
     metadata_collection(database["any"]).delete_many({"_id": f"{database.name}.points"})
 
 
 def known(plain: Any, times: int = 1000, **changed: Any) -> SpatialCollection:
     """The collection with every count of its statistics so many times, so that covers have an interior."""
-    info = run(load_info(plain))
-    assert info.why_not is None
+    info = info_of(plain)
     assert info.histogram is not None
     more = Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts * times)
-    return SpatialCollection(plain, info=replace(info, histogram=more, **changed))
+    return SpatialCollection(plain, info=replace(info, **({"histogram": more} | changed)))
+
+
+@functools.cache
+def info_of(plain: Any) -> CollectionInfo:
+    info = run(load_info(plain))
+    assert info.why_not is None
+    return info
 
 
 def within(region: Any) -> dict[str, Any]:
@@ -341,7 +351,10 @@ def test_cells_are_those_of_the_servers_own_documents(
 
 @pytest.mark.parametrize("bits", PRECISIONS)
 @pytest.mark.parametrize("centre", ["index", "exact"])
-def test_every_precision_everywhere_and_in_a_circle(plain: Any, bits: int, centre: str) -> None:
+def test_every_precision_everywhere_and_in_a_circle(
+    plain: Any, bits: int, centre: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_precision, "MOST_GROUPS", 10**9)
     for region in (None, CIRCLE):
         made = grid(known(plain), region, bits, centre=centre)
         assert_same(made, expected(plain, region, bits), exact=centre == "exact")
@@ -411,7 +424,7 @@ def test_a_region_that_only_the_server_knows(plain: Any) -> None:
     about = grid(known(plain, 1), ON_S2_BORDERS, cells=20)
     assert 10 <= len(about) <= 40
     with pytest.raises(UsageError, match="of this region only the server can tell"):
-        grid(known(plain, analyzed=MOMENT), ON_S2_BORDERS, 20, as_of="last_analyze")
+        grid(known(plain), ON_S2_BORDERS, 20, as_of="last_analyze")
     around = {"$centerSphere": [[0, 0], 3.2]}  # all around the Earth
     assert_same(grid(known(plain), around, 10), expected(plain, around, 10))
     with pytest.raises(UsageError, match="nobody but the server can tell what lies in this region"):
@@ -422,9 +435,12 @@ def test_a_region_that_only_the_server_knows(plain: Any) -> None:
 @pytest.mark.parametrize("cells", [10, 100, 500])
 def test_about_so_many_cells(plain: Any, region: Any, cells: int) -> None:
     made = grid(known(plain, 1), region, cells=cells)
-    numbers = [len(grid(known(plain), region, bits)) for bits in range(max(made.bits - 1, 0), made.bits + 2)]
+    numbers = [
+        len(grid(known(plain), region, bits)) for bits in (max(made.bits - 1, 0), min(made.bits + 1, 60))
+    ]
     # The statistics are of these very points, but know a region's border only by their own cells.
     assert abs(len(made) - cells) <= min(abs(number - cells) for number in numbers) + 0.1 * cells
+    assert made.bits < 50
 
 
 # -- what is read -----------------------------------------------------------------------------------------
@@ -443,6 +459,7 @@ def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
 
 
 def test_a_plain_grid_is_read_from_the_index_alone(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_precision, "MOST_GROUPS", 10**9)
     calls = calls_of(monkeypatch)
     made = grid(known(plain), CIRCLE, 30)
     assert made.how.startswith("from the index alone")
@@ -490,7 +507,7 @@ def test_more_keys_than_a_document_holds(plain: Any, monkeypatch: pytest.MonkeyP
     def too_large(self: Reader, *arguments: Any, whole: bool = True) -> Call:
         call = real(self, *arguments, whole=whole)
         sizes.append(whole)
-        if not whole or arguments[1] < 12:
+        if not whole or not arguments[2]:
             return call
         many = {"$map": {"input": {"$range": [0, 2_000_000]}, "in": "a string"}}
         return replace(call, arguments=([*call.arguments[0], {"$set": {"keys": many}}],))
@@ -501,7 +518,7 @@ def test_more_keys_than_a_document_holds(plain: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_too_many_cells_are_an_error(plain: Any) -> None:
-    with pytest.raises(UsageError, match=r"by the statistics about [\d,]+ cells here; ask for a coarser"):
+    with pytest.raises(UsageError, match=r"by the statistics at least [\d,]+ cells here; ask for a coarser"):
         grid(known(plain), None, 40, most_cells=100)
     # Statistics know nothing of a filter, and may be missing: then what comes is counted.
     with pytest.raises(UsageError, match=r"has more than 100 cells here.*most_cells \(now 100\)"):
@@ -523,7 +540,7 @@ def test_sessions_snapshots_and_options(plain: Any, client: MongoClient[dict[str
         assert_same(grid(known(plain), CIRCLE, 25, session=session), wanted)
         with session.start_transaction():
             assert_same(grid(known(plain), CIRCLE, 25, session=session, consistent=True), wanted)
-    with pytest.raises(TypeError, match="nonsense"):
+    with pytest.raises(OperationFailure, match="nonsense"):
         grid(known(plain), CIRCLE, 25, nonsense=1)
 
 
@@ -535,13 +552,13 @@ def fine_statistics(plain: Any, bits: int = 35) -> SpatialCollection:
     lng, lat = np.array([coordinates(one["loc"]) for one in plain.find({"gh": {"$gte": ""}})]).T
     histogram = Histogram.of_points(lng, lat, bits)
     assert histogram.total == len(found)
-    info = replace(run(load_info(plain)), histogram=histogram, analyzed=MOMENT)
+    info = replace(info_of(plain), histogram=histogram, analyzed=MOMENT)
     return SpatialCollection(plain, info=info)
 
 
 def test_as_of_is_equal_when_nothing_changed(plain: Any) -> None:
     spatial = fine_statistics(plain)
-    for question, bits in zip(questions(), itertools.cycle((0, 7, 12, 25, 30, 33, 35)), strict=False):
+    for question, bits in zip(questions()[::2], itertools.cycle((0, 7, 12, 25, 30, 33, 35)), strict=False):
         region = question.condition["$geoWithin"]
         try:
             now = grid(spatial, region, bits)
@@ -576,7 +593,7 @@ def test_estimated_borders_have_bounds_that_hold(plain: Any, monkeypatch: pytest
     spatial = fine_statistics(plain)
     wide = 0
     monkeypatch.setattr(Reader, "read", None)  # nothing is read
-    for question, bits in zip(questions(), itertools.cycle((0, 7, 12, 25, 30, 35)), strict=False):
+    for question, bits in zip(questions()[::2], itertools.cycle((0, 7, 12, 25, 30, 35)), strict=False):
         region = question.condition["$geoWithin"]
         try:
             made = grid(spatial, region, bits, as_of="last_analyze", borders="estimated")
@@ -605,16 +622,18 @@ def test_estimated_borders_have_bounds_that_hold(plain: Any, monkeypatch: pytest
         ({"weight": "n"}, "no filter, no weight, no exact centre"),
         ({"centre": "exact"}, "no filter, no weight, no exact centre"),
         ({"precision": 36}, "have cells of 35 bits and cannot make a grid of 36"),
-        ({"cells": 10**9, "precision": None}, None),
     ],
 )
-def test_what_statistics_cannot_answer(plain: Any, given: dict[str, Any], message: str | None) -> None:
+def test_what_statistics_cannot_answer(plain: Any, given: dict[str, Any], message: str) -> None:
     asked = {"precision": 20, "as_of": "last_analyze"} | given
-    if message is None:
-        assert grid(fine_statistics(plain), None, **asked).bits == 35
-        return
     with pytest.raises(UsageError, match=message):
         grid(fine_statistics(plain), None, **asked)
+
+
+def test_statistics_choose_no_precision_that_they_do_not_know(plain: Any) -> None:
+    made = grid(fine_statistics(plain), None, cells=10**9, as_of="last_analyze")
+    assert made.bits <= 35
+    assert len(made) >= 0.98 * len(grid(fine_statistics(plain), None, 35))
 
 
 def test_without_statistics_there_is_nothing_to_be_as_of(plain: Any) -> None:
@@ -630,6 +649,7 @@ def test_documents_without_one_place_are_in_no_cell(database: Any, location: str
     setup = Setup(location, "any", unhashed=True)
     collection = make_collection(database, "several", setup, documents(1500, 9, setup))
     hashed = {one["_id"]: one for one in collection.find({"gh": {"$ne": None}})}
+    unplaced = 0
     for region, other in itertools.product(
         (None, CIRCLE, ON_S2_BORDERS, {"$box": [[-90, 0], [90, 80]]}), FILTERS
     ):
@@ -651,7 +671,8 @@ def test_documents_without_one_place_are_in_no_cell(database: Any, location: str
         else:  # where documents without any location are found too
             placed = collection.count_documents({location: {"$type": ["object", "array"]}, **(other or {})})
             assert made.unplaced == placed - len(in_cells)
-        assert made.unplaced
+        unplaced += made.unplaced
+    assert unplaced > 100
     with pytest.raises(UsageError, match="documents without a geohash"):
         grid(fine_grained(collection), None, 12, as_of="last_analyze")
 
@@ -718,9 +739,7 @@ def test_the_file_and_the_json(command: Any, plain: Any, tmp_path: Path) -> None
     assert {one["geometry"]["type"] for one in json.loads(out.read_text())["features"]} == {"Point"}
 
 
-def test_as_of_in_the_command(command: Any, plain: Any) -> None:
-    stored = {"$set": {"analyzed": MOMENT}}
-    metadata_collection(plain).update_one({"_id": plain.full_name}, stored)
+def test_as_of_in_the_command(command: Any) -> None:
     lines = command(
         "--as-of", "last_analyze", "--borders", "estimated", "--within", json.dumps(CIRCLE)
     ).splitlines()

@@ -279,9 +279,9 @@ def _bits(
 
 
 def _check_size(bits: int, known: Histogram | None, points: JoinPoints, most_cells: int) -> None:
-    """Refuse what would be far too much before it is read. Statistics may be old, and know nothing of a filter."""
+    """Refuse what would be too much before it is read, as far as it was counted: no guess, and no filter."""
     if known is None or points.filter:
         return
-    expected = expected_cells(known, bits)
-    if expected > 2 * most_cells:
-        raise too_many(f"by the statistics about {expected:,.0f}", bits, most_cells)
+    counted = expected_cells(known, min(bits, known.bits))
+    if counted > most_cells:
+        raise too_many(f"by the statistics at least {counted:,.0f}", bits, most_cells)

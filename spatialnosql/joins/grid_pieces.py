@@ -22,7 +22,7 @@ class Pieces:
     """The cells of a grid so far: a piece is some points of one cell, or of a smaller one inside it."""
 
     def __init__(self, bits: int, weight: Weight | None, most_cells: int, *, centres: bool) -> None:
-        self.bits, self.weight, self.centres, self._most = bits, weight, centres, most_cells
+        self.bits, self.weight, self.centres, self.most_cells = bits, weight, centres, most_cells
         self._cells: Cells = np.zeros(0, dtype=np.uint64)
         self._counts: Counts = np.zeros(0, dtype=np.int64)
         self._lng: Floats = np.zeros(0)  # sums
@@ -62,8 +62,8 @@ class Pieces:
 
     def check(self, cells: float) -> None:
         """An error if there are more cells than the caller wants."""
-        if cells > self._most:
-            raise too_many(f"more than {self._most:,}", self.bits, self._most)
+        if cells > self.most_cells:
+            raise too_many(f"more than {self.most_cells:,}", self.bits, self.most_cells)
 
     def rows(self) -> tuple[GridCell, ...]:
         """The cells of the grid."""

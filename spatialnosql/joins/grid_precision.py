@@ -17,6 +17,7 @@ from spatialnosql.region import OUT
 MOST_CELLS = 100_000
 MOST_GROUPS = 50_000
 """More groups than that are not asked of the servers for the sake of better centres: 3 MB on their way."""
+_AS_NEAR = 0.01  # of the cells that there are
 _FINER = (2, 1)  # characters: a cell becomes 32 x 32 for its centre's sake, or 8 x 4
 
 
@@ -55,15 +56,18 @@ def expected_cells(statistics: Histogram, bits: int) -> float:
 
 
 def choose_bits(statistics: Histogram, cells: int, finest: int = BITS) -> int:
-    """The precision whose number of cells is nearest to the one wanted; the coarser of two as near."""
-    best, least = 0, np.inf
+    """The precision whose number of cells is nearest to the one wanted; of those as good as equally near the coarsest.
+
+    So points that are fewer than the cells wanted do not get cells of centimetres where metres tell them apart.
+    """
+    numbers: list[float] = []
     for bits in range(finest + 1):
-        expected = expected_cells(statistics, bits)
-        if abs(expected - cells) < least:
-            best, least = bits, abs(expected - cells)
-        if expected >= cells:
+        numbers.append(expected_cells(statistics, bits))
+        if numbers[-1] >= cells:
             break
-    return best
+    away = [abs(number - cells) for number in numbers]
+    enough = min(away) + _AS_NEAR * min(numbers[-1], cells)
+    return next(bits for bits, distance in enumerate(away) if distance <= enough)
 
 
 def whole_characters(bits: int) -> int:

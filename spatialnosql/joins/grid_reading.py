@@ -58,11 +58,11 @@ class Reader:
         for start in range(0, len(jobs), _SIDE_BY_SIDE):
             some = jobs[start : start + _SIDE_BY_SIDE]
             try:
-                answers = yield from together([self._read(*job[:2]) for job in some], in_turn=in_turn)
+                answers = yield from together([self._read(*job) for job in some], in_turn=in_turn)
             except OperationFailure as error:
                 if error.code not in _TOO_LARGE:
                     raise
-                calls = [self._read(*job[:2], whole=False) for job in some]
+                calls = [self._read(*job, whole=False) for job in some]
                 answers = yield from together(calls, in_turn=in_turn)
             for (_, length, border), answer in zip(some, answers, strict=True):
                 self._add(answer, length, border=border)
@@ -76,7 +76,7 @@ class Reader:
         """
         characters = max(characters, 1)  # so that no group but theirs is without a name
         condition = {self._points.info.location: self._area.within}
-        pipeline = [{"$match": self._points.matching(condition)}, *self._grouped(characters)]
+        pipeline = [{"$match": self._points.matching(condition)}, *self._grouped(characters, limited=True)]
         options = {"allowDiskUse": True, **self._options}
         answer = yield from listed(self._points.collection.aggregate, pipeline, **options)
         self._add([group for group in answer if group["_id"]], characters, border=False)
@@ -102,23 +102,29 @@ class Reader:
         most = _KEYS_AT_ONCE if characters == LENGTH else np.inf
         return split(ranges, self._points.info.histogram, most)
 
-    def _read(self, ranges: Ranges, characters: int, *, whole: bool = True) -> Call:
+    def _read(self, ranges: Ranges, characters: int, border: bool, *, whole: bool = True) -> Call:
         """The command for some ranges; with `whole`, keys come in one document if only they are wanted."""
         gh = self._points.info.gh
         match = {"$match": self._points.matching(any_of(conditions(ranges, gh), gh))}
         if whole and characters == LENGTH and self._only_keys:
             stages: list[dict[str, Any]] = [{"$group": {"_id": None, "keys": {"$push": f"${gh}"}}}]
         else:
-            stages = self._grouped(characters)
+            stages = self._grouped(characters, limited=not border)
         given = {"allowDiskUse": True, **self._points.hint, **self._options}
         return Call(self._points.collection.aggregate, ([match, *stages],), given, listed=True)
 
-    def _grouped(self, characters: int) -> list[dict[str, Any]]:
+    def _grouped(self, characters: int, *, limited: bool) -> list[dict[str, Any]]:
+        """Documents by their first characters; with `limited`, no more groups than show that they are too many.
+
+        A cell of the grid has at most so many of them. Two more are one too many, even if one is nowhere.
+        """
         gh, weight = self._points.info.gh, self._pieces.weight
         place = f"${gh}" if characters == LENGTH else {"$substrBytes": [f"${gh}", 0, characters]}
         sums = {name: {"$sum": value} for name, value in self._sums.items()}
         more = {} if weight is None else weight.accumulators
-        return [{"$group": {"_id": place, "n": {"$sum": 1}, **sums, **more}}]
+        stages: list[dict[str, Any]] = [{"$group": {"_id": place, "n": {"$sum": 1}, **sums, **more}}]
+        in_a_cell = 1 << (5 * characters - self._pieces.bits)
+        return [*stages, {"$limit": self._pieces.most_cells * in_a_cell + 2}] if limited else stages
 
     # -- answers ------------------------------------------------------------------------------------------
 
