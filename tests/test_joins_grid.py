@@ -532,6 +532,17 @@ def test_too_many_cells_are_an_error(plain: Any) -> None:
         grid(known(plain, histogram=None), None, cells=500)
 
 
+@pytest.mark.parametrize("region", [None, CIRCLE, ON_S2_BORDERS], ids=["everywhere", "circle", "server"])
+@pytest.mark.parametrize("asked", [{}, {"weight": "n"}, {"centre": "none"}])
+def test_just_as_many_cells_as_are_allowed(plain: Any, region: Any, asked: dict[str, Any]) -> None:
+    """The servers stop at a number of groups: it must not be one too low, nor cut an answer off in silence."""
+    wanted = expected(plain, region, 18)
+    made = grid(known(plain, 1), region, 18, most_cells=len(wanted), **asked)
+    assert_same(made, wanted, asked.get("weight"))
+    with pytest.raises(UsageError, match=f"{len(wanted) - 1:,}"):
+        grid(known(plain, 1), region, 18, most_cells=len(wanted) - 1, **asked)
+
+
 def test_sessions_snapshots_and_options(plain: Any, client: MongoClient[dict[str, Any]]) -> None:
     wanted = expected(plain, CIRCLE, 25)
     assert_same(grid(known(plain), CIRCLE, 25, consistent=True), wanted)
