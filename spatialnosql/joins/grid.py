@@ -26,12 +26,13 @@ from spatialnosql.joins.grid_precision import (
     choose_bits,
     expected_cells,
     finer_characters,
+    statistics_inside,
     statistics_of,
     whole_characters,
 )
 from spatialnosql.joins.grid_reading import Reader
 from spatialnosql.joins.grid_region import Area, read_region
-from spatialnosql.joins.grid_stored import add_inside, check_stored, check_stored_bits, estimated_rows
+from spatialnosql.joins.grid_stored import check_stored, check_stored_bits, estimated_rows
 from spatialnosql.joins.points import JoinPoints, open_points
 from spatialnosql.joins.tallies import AsOf
 from spatialnosql.joins.weights import Weight
@@ -126,7 +127,7 @@ def grid_steps(
     if opened.info.histogram is not None and cover is not None:
         known = statistics_of(opened.info.histogram, area, cover)
     bits = _bits(precision, cells, known, opened, area, stored=as_of is not None)
-    _check_size(bits, known, opened, most_cells)
+    _check_size(bits, cover, opened, most_cells)
     pieces = Pieces(bits, measured, most_cells, centres=centre != "none")
     if as_of is not None and borders == "estimated":
         assert cover is not None  # what only the server knows was refused
@@ -204,7 +205,8 @@ def _stored(points: JoinPoints, cover: Cover, pieces: Pieces, reader: Reader) ->
     histogram, moment = points.info.histogram, points.info.analyzed
     assert histogram is not None
     assert moment is not None
-    add_inside(pieces, histogram, cover)
+    inside = statistics_inside(histogram, cover)
+    pieces.add(inside.cells, inside.bits, inside.counts)
     yield from reader.read(cover, whole_characters(pieces.bits), inside=False)
     return Grid(
         pieces.rows(),
@@ -278,10 +280,11 @@ def _bits(
     return choose_bits(known, cells, known.bits if stored else BITS)
 
 
-def _check_size(bits: int, known: Histogram | None, points: JoinPoints, most_cells: int) -> None:
+def _check_size(bits: int, cover: Cover | None, points: JoinPoints, most_cells: int) -> None:
     """Refuse what would be too much before it is read, as far as it was counted: no guess, and no filter."""
-    if known is None or points.filter:
+    histogram = points.info.histogram
+    if histogram is None or cover is None or points.filter:
         return
-    counted = expected_cells(known, min(bits, known.bits))
+    counted = expected_cells(statistics_inside(histogram, cover), min(bits, histogram.bits))
     if counted > most_cells:
         raise too_many(f"by the statistics at least {counted:,.0f}", bits, most_cells)

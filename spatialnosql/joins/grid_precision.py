@@ -28,6 +28,12 @@ def check_bits(bits: object) -> int:
     return bits
 
 
+def statistics_inside(histogram: Histogram, cover: Cover) -> Histogram:
+    """The part of the statistics that certainly lies in a region."""
+    inside = cover.interior.contains(histogram.cells << np.uint64(BITS - histogram.bits))
+    return Histogram(histogram.bits, histogram.cells[inside], histogram.counts[inside])
+
+
 def statistics_of(histogram: Histogram, area: Area, cover: Cover) -> Histogram:
     """The part of the statistics that lies in a region, or is touched by its border."""
     starts = histogram.cells << np.uint64(BITS - histogram.bits)

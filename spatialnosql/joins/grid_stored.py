@@ -13,7 +13,7 @@ from spatialnosql.geohash import BITS, cells_to_bounds
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.grid_cells import GridCell, make_rows
-from spatialnosql.joins.grid_pieces import Pieces, sums_by_place
+from spatialnosql.joins.grid_pieces import sums_by_place
 from spatialnosql.joins.grid_region import Area
 from spatialnosql.joins.points import JoinPoints
 from spatialnosql.joins.weights import Weight
@@ -48,12 +48,6 @@ def check_stored_bits(bits: int, info: CollectionInfo) -> None:
             f"the statistics of {info.namespace} have cells of {info.histogram.bits} bits and cannot make a grid of "
             f"{bits}; ask for at most {info.histogram.bits}, or without as_of"
         )
-
-
-def add_inside(pieces: Pieces, histogram: Histogram, cover: Cover) -> None:
-    """The cells of the statistics that lie inside."""
-    inside = cover.interior.contains(histogram.cells << np.uint64(BITS - histogram.bits))
-    pieces.add(histogram.cells[inside], histogram.bits, histogram.counts[inside])
 
 
 def estimated_rows(
