@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import secrets
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,6 +45,7 @@ from spatialnosql.joins.grid_reading import Reader
 from spatialnosql.joins.grid_region import read_region
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.steps import Call, run
+from spatialnosql.testing import points_to_documents
 
 PRECISIONS = (0, 7, 12, 25, 30, 33, 40, 60)
 WEIGHTS: tuple[Any, ...] = (None, "n", {"$avg": "$score"}, {"$min": "size"}, None, {"$max": "$score"})
@@ -560,6 +562,38 @@ def test_sessions_snapshots_and_options(plain: Any, client: MongoClient[dict[str
             assert_same(grid(known(plain), CIRCLE, 25, session=session, consistent=True), wanted)
     with pytest.raises(OperationFailure, match="nonsense"):
         grid(known(plain), CIRCLE, 25, nonsense=1)
+
+
+def test_at_one_moment_while_points_move(database: Any) -> None:
+    """Points move about in a box, from inside to its border and back: at any one moment it holds all of them."""
+    collection = make_collection(database, "moving", Setup(), documents(600, 6, Setup()))
+    rng, reach = np.random.default_rng(8), 0.2
+    lng, lat = (middle + rng.uniform(-reach, reach, 200) for middle in (2.35, 48.86))
+    moving = points_to_documents(lng, lat, first_id=10_000)
+    hashes = cells_to_strings(points_to_cells(lng, lat)).tolist()
+    collection.insert_many([one | {"gh": gh} for one, gh in zip(moving, hashes, strict=True)])
+    region = {"$box": [[2.35 - 0.21, 48.86 - 0.21], [2.35 + 0.21, 48.86 + 0.21]]}
+    spatial, done = known(collection), threading.Event()
+    total = grid(spatial, region, 20).total
+    assert total > 200
+
+    def move() -> None:
+        order = np.random.default_rng(9)
+        while not done.is_set():
+            x, y = (float(middle + order.uniform(-reach, reach)) for middle in (2.35, 48.86))
+            which = {"_id": 10_000 + int(order.integers(200)), "gh": {"$gte": ""}}
+            spatial.update_one(which, {"$set": {"loc": {"type": "Point", "coordinates": [x, y]}}})
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    try:
+        grids = [grid(spatial, region, bits, consistent=True) for bits in (0, 12, 20, 25, 33, 60) * 3]
+    finally:
+        done.set()
+        mover.join()
+    assert {made.total for made in grids} == {total}
+    assert len({tuple(row.count for row in made) for made in grids if made.bits == 25}) > 1  # they did move
+    assert_same(grid(spatial, region, 25), expected(collection, region, 25))
 
 
 # -- from the statistics ----------------------------------------------------------------------------------
