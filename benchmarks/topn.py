@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pymongo.collection import Collection
+from spatialnosql.joins.polygon_loading import store_polygons
 
 from benchmarks import frame
 from benchmarks.data import load_points, load_polygons
@@ -25,7 +26,6 @@ from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
 from spatialnosql.cover import clear_cache
 from spatialnosql.joins.covering import forget_overlays
-from spatialnosql.joins.polygon_loading import store_polygons
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.tallies import Tallies
 from spatialnosql.joins.top_n import top_n

@@ -20,7 +20,7 @@ from spatialnosql.joins.grid_pieces import Floats, Pieces
 from spatialnosql.joins.grid_region import Area
 from spatialnosql.joins.overlay import Pairs
 from spatialnosql.joins.passes import split
-from spatialnosql.joins.points import JoinPoints
+from spatialnosql.joins.points import JoinPoints, for_find
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.undecided import decided
 from spatialnosql.rewrite.fragments import any_of, conditions
@@ -158,7 +158,7 @@ class Reader:
         wanted: dict[str, Any] = {info.gh: 1, info.location: 1}
         wanted |= {f"_{name}": value for name, value in self._sums.items()}
         wanted |= {} if weight is None else {"_value": f"${weight.field}"}
-        options = _for_find(self._options)
+        options = for_find(self._options)
         for start in range(0, cells.size, _ASKED_AT_ONCE):
             hashes = cells_to_strings(cells[start : start + _ASKED_AT_ONCE]).tolist()
             asked = self._points.matching({info.gh: {"$in": hashes}})
@@ -185,9 +185,3 @@ class Reader:
 def _sums_of(documents: list[Any], x: str, y: str) -> tuple[Floats, Floats]:
     lng, lat = (np.array([float(document[name]) for document in documents]) for name in (x, y))
     return lng, lat
-
-
-def _for_find(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of an aggregation under the names that a find has for them."""
-    names = {"maxTimeMS": "max_time_ms"}
-    return {names.get(name, name): value for name, value in options.items()}
