@@ -102,7 +102,7 @@ def test_load_lists_what_is_bad_and_loads_the_rest(
     into = f"{database.name}.zones"
     lines = ask("polygons", "load", file, "--into", into).splitlines()
     assert lines == [
-        f"{into}: 1 polygons loaded (1 new, 0 changed, 0 as before)",
+        f"{into}: 1 polygon loaded (1 new, 0 changed, 0 as before)",
         "bad, and not loaded: 3",
         "  feature 0 ('Tie'): edges of ring 0 cross: from [1, 1] to [2, 2] and from [2, 1] to [1, 2]",
         "  feature 2 ('Good'): feature 1 has the same id; ids must be different",
@@ -280,6 +280,7 @@ def test_top_by_a_field_of_some_points(
 
 def test_top_as_of_the_last_analysis(ask: Command, trips: Documents, zones: Documents) -> None:
     analysis = analyze(trips)
+    SpatialCollection(trips).forget()  # other commands of this process knew the one before
     inside = {name: len(found) for name, found in by_server(trips, zones).items()}
     asked = ("top", trips.full_name, zones.full_name, "--all", "--as-of", "last_analyze")
     document = json.loads(ask(*asked, "--json"))

@@ -163,7 +163,7 @@ def store_covers(
             refused = error.details.get("writeErrors", [])
             if not refused:
                 raise
-            failed += [BadPolygon(ids[start + one["index"]], str(one["errmsg"])) for one in refused]
+            failed += [BadPolygon(ids[start + one["index"]], str(one["errmsg"])[:300]) for one in refused]
     return failed
 
 

@@ -7,40 +7,29 @@ given stay too, unless they are to be removed.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Hashable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import bson
-from bson.errors import BSONError
-from bson.raw_bson import RawBSONDocument
-from pymongo import GEOSPHERE, UpdateOne
 from pymongo.collection import Collection
-from pymongo.errors import BulkWriteError, OperationFailure
+from pymongo.errors import OperationFailure
 
 from spatialnosql.errors import UsageError
 from spatialnosql.joins.cover_refreshing import Refreshed, bar, infos_of, points_info, refresh_covers
-from spatialnosql.joins.polygon_collection import RAW, plain
-from spatialnosql.joins.polygons import (
-    AREAS,
-    BadPolygon,
-    Polygons,
-    entries_of,
-    hashable_id,
-    shape_key,
-    sorted_out,
+from spatialnosql.joins.polygon_writing import (
+    ensure_index,
+    refused_on_trial,
+    remove_polygons,
+    stored_polygons,
+    to_stored,
+    write_polygons,
 )
+from spatialnosql.joins.polygons import AREAS, BadPolygon, entries_of, hashable_id, sorted_out
 from spatialnosql.metadata import metadata_collection
-from spatialnosql.progress import Progress
+from spatialnosql.writes.documents import PLAIN
 
 Documents = Collection[dict[str, Any]]
-
-MOST_BYTES = 16 << 20  # of a document, says MongoDB
-_WRITTEN_AT_ONCE, _BYTES_AT_ONCE = 500, 8 << 20
-_CANNOT_INDEX = 16755
-# What a server says of a whole command because of one document in it: nested too deeply, no BSON, too large.
-_OF_A_DOCUMENT = (15, 22, 10334, 17419, 17420)
 
 
 @dataclass(frozen=True)
@@ -80,8 +69,9 @@ class Loaded:
 
     def lines(self) -> Iterator[str]:
         """For people."""
+        what = "polygon" if self.loaded == 1 else "polygons"
         yield (
-            f"{self.namespace}: {self.loaded:,} polygons loaded ({self.added:,} new, {self.changed:,} changed, "
+            f"{self.namespace}: {self.loaded:,} {what} loaded ({self.added:,} new, {self.changed:,} changed, "
             f"{self.unchanged:,} as before)"
         )
         if self.removed:
@@ -116,31 +106,32 @@ def load_polygons(
     `strict` nothing is changed if any polygon is bad; otherwise the others are loaded. Covers for points that the
     collection has covers for already are made anew with the rest.
     """
+    collection = collection.with_options(codec_options=PLAIN)
     check_target(collection, points)
     for one in points:
         points_info(one)  # or an error, before anything is done
     total = len(entries_of(source))
     with bar("checking polygons", total, progress) as shown:
         polygons, bad = sorted_out(source, id, shown.advance)
-    ready, unfit = _ready(polygons)
+    ready, unfit = to_stored(polygons)
     bad += unfit
     given = {hashable_id(one.id) for one in (*polygons, *bad)}
     if not ready or (strict and bad):
         return Loaded(collection.full_name, bad=tuple(bad))
-    before = _stored(collection)
+    before = stored_polygons(collection)
     new = [one for one in ready if hashable_id(one.id) not in before]
     changed = [one for one in ready if before.get(hashable_id(one.id), one).key != one.key]
-    if strict:
-        bad = _tried(collection, new + changed)
+    if strict and (new or changed):
+        bad = refused_on_trial(collection, new + changed)
         if bad:
             return Loaded(collection.full_name, bad=tuple(bad))
     ensure_index(collection)
     with bar(f"writing {collection.full_name}", len(new) + len(changed), progress) as shown:
-        new_refused = _written(collection, new, shown)
-        refused = [*new_refused, *_written(collection, changed, shown)]
+        new_refused = write_polygons(collection, new, shown)
+        refused = [*new_refused, *write_polygons(collection, changed, shown)]
     others = [one.id for key, one in before.items() if key not in given]
     if replace:
-        _remove(collection, others)
+        remove_polygons(collection, others)
     not_in_it = {hashable_id(one.id) for one in [*unfit, *refused]}
     return Loaded(
         collection.full_name,
@@ -165,8 +156,10 @@ def load_polygons(
 def check_target(collection: Documents, points: Sequence[Documents]) -> None:
     """Polygons have a collection of their own: others may not be mixed with them, nor removed by `replace`."""
     name = collection.full_name
-    adopted = metadata_collection(collection).find_one({"_id": name}, {"_id": 1})
-    if adopted is not None or name in {one.full_name for one in points}:
+    is_points = name in {one.full_name for one in points}
+    with contextlib.suppress(OperationFailure):  # who may not read the metadata is stopped by what follows
+        is_points |= metadata_collection(collection).find_one({"_id": name}, {"_id": 1}) is not None
+    if is_points:
         raise UsageError(f"{name} is a collection of points; load polygons into another")
     other = collection.find_one({"geometry.type": {"$nin": list(AREAS)}}, {"_id": 1})
     if other is not None:
@@ -174,128 +167,3 @@ def check_target(collection: Documents, points: Sequence[Documents]) -> None:
             f"{name} holds what are no polygons, such as the document with _id {other['_id']!r:.60}; "
             "load polygons into a collection of their own"
         )
-
-
-def ensure_index(collection: Documents) -> None:
-    """A 2dsphere index on ``geometry``: for plain queries, and so that the server looks at every polygon written."""
-    if any(index["key"].get("geometry") == GEOSPHERE for index in collection.list_indexes()):
-        return
-    try:
-        collection.create_index([("geometry", GEOSPHERE)])
-    except OperationFailure as error:
-        if error.code != _CANNOT_INDEX:
-            raise
-        raise UsageError(
-            f"a polygon that {collection.full_name} held before cannot be indexed: {_said(str(error))}; remove "
-            "it, or load into another collection"
-        ) from error
-
-
-# -- what is written --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Ready:
-    """A polygon as it is stored, without its covers."""
-
-    id: Any
-    key: bytes  # of its shape and its properties
-    content: RawBSONDocument | None = None  # None: as it is in the collection already
-    size: int = 0
-
-
-def _ready(polygons: Polygons) -> tuple[list[_Ready], list[BadPolygon]]:
-    """What can be stored as a document, and what cannot."""
-    good: list[_Ready] = []
-    bad: list[BadPolygon] = []
-    for polygon in polygons:
-        try:
-            bson.encode({"_id": polygon.id})
-            geometry, properties = bson.encode(polygon.geometry), bson.encode(polygon.properties)
-            content = bson.encode(
-                {"geometry": RawBSONDocument(geometry), "properties": RawBSONDocument(properties)}
-            )
-        except (BSONError, OverflowError, RecursionError, UnicodeError) as error:
-            bad.append(BadPolygon(polygon.id, f"it cannot be stored: {error}"))
-            continue
-        if len(content) > MOST_BYTES - 1024:  # some room for the id
-            reason = (
-                f"it takes {len(content):,} bytes, and a document of MongoDB has at most {MOST_BYTES:,}; simplify "
-                "it, or load its parts as polygons of their own"
-            )
-            bad.append(BadPolygon(polygon.id, reason))
-            continue
-        key = shape_key(geometry) + shape_key(properties)
-        good.append(_Ready(polygon.id, key, RawBSONDocument(content), len(content)))
-    return good, bad
-
-
-def _stored(collection: Documents) -> dict[Hashable, _Ready]:
-    """What is in the collection, without its contents."""
-    raw = collection.with_options(codec_options=RAW)
-    found = {}
-    for document in raw.find({}, {"geometry": 1, "properties": 1}):
-        own = plain(document["_id"])
-        parts = (document.get(name) for name in ("geometry", "properties"))
-        key = b"".join(shape_key(bytes(p.raw)) for p in parts if isinstance(p, RawBSONDocument))
-        found[hashable_id(own)] = _Ready(own, key)
-    return found
-
-
-def _written(collection: Documents, ready: list[_Ready], shown: Progress) -> list[BadPolygon]:
-    """Write polygons; those that the server refuses are returned, with its words."""
-    refused: list[BadPolygon] = []
-    batch: list[_Ready] = []
-    for one in ready:
-        if len(batch) >= _WRITTEN_AT_ONCE or sum(each.size for each in batch) + one.size > _BYTES_AT_ONCE:
-            refused += _written_at_once(collection, batch)
-            shown.advance(len(batch))
-            batch = []
-        batch.append(one)
-    if batch:
-        refused += _written_at_once(collection, batch)
-        shown.advance(len(batch))
-    return refused
-
-
-def _written_at_once(collection: Documents, batch: list[_Ready]) -> list[BadPolygon]:
-    # An id may look like an operator; with $eq it is one in no case.
-    writes = [UpdateOne({"_id": {"$eq": one.id}}, {"$set": one.content}, upsert=True) for one in batch]
-    try:
-        collection.bulk_write(writes, ordered=False)
-    except BulkWriteError as error:
-        refused = error.details.get("writeErrors", [])
-        if not refused:
-            raise
-        return [_refused(batch[one["index"]], str(one["errmsg"])) for one in refused]
-    except (OperationFailure, BSONError) as error:
-        if isinstance(error, OperationFailure) and error.code not in _OF_A_DOCUMENT:
-            raise
-        if len(batch) > 1:
-            return [bad for one in batch for bad in _written_at_once(collection, [one])]
-        return [_refused(batch[0], str(error))]
-    return []
-
-
-def _refused(one: _Ready, message: str) -> BadPolygon:
-    return BadPolygon(one.id, f"MongoDB refuses it: {_said(message)}")
-
-
-def _said(message: str) -> str:
-    """What a server says of a document, without the whole document that it quotes."""
-    return message.rpartition("}")[2].strip()[:300] or message[:300]
-
-
-def _tried(collection: Documents, ready: list[_Ready]) -> list[BadPolygon]:
-    """Which ones the server would refuse: they are written elsewhere, and thrown away."""
-    trial = collection.database[f"{collection.name}_trial_{secrets.token_hex(4)}"]
-    try:
-        ensure_index(trial)
-        return _written(trial, ready, bar("", 0, False))
-    finally:
-        trial.drop()
-
-
-def _remove(collection: Documents, ids: list[Any]) -> None:
-    for start in range(0, len(ids), _WRITTEN_AT_ONCE):
-        collection.delete_many({"_id": {"$in": ids[start : start + _WRITTEN_AT_ONCE]}})

@@ -76,3 +76,11 @@ def read_shape(geometry: Any) -> Shape:
         found = Shape(read_polygon(None, bson.decode(raw, PLAIN)), key, len(raw))
         _memory.put(found)
     return found
+
+
+def remember_shape(raw: bytes, polygon: Polygon) -> None:
+    """A polygon that was read already, and is about to be stored as these bytes."""
+    # Its own copy of the geometry: what the caller gave may change under his hands.
+    geometry: dict[str, Any] = bson.decode(raw, PLAIN)
+    copy = Polygon(None, geometry, polygon.region, polygon.why_not)
+    _memory.put(Shape(copy, shape_key(raw), len(raw)))
