@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bson.decimal128 import Decimal128
-from places import CENTRES, Setup, documents, get, make_collection
+from places import CENTRES, Setup, documents, make_collection
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -293,16 +293,14 @@ def test_as_of_refuses_what_it_cannot_know(points: Points) -> None:
     ],
 )
 def test_other_collections(database: Database[dict[str, Any]], setup: Setup) -> None:
-    content = documents(2_000, 7, setup)
-    collection = make_collection(database, "points", setup, content)
+    collection = make_collection(database, "points", setup, documents(2_000, 7, setup))
     areas = {**dict(list(tiles().items())[:6]), **shapes(24, 12)}
     expected = {
         name: collection.count_documents({setup.location: {"$geoWithin": {"$geometry": geometry}}})
         for name, geometry in areas.items()
     }
     assert counts(count_by_polygon(collection, areas)) == expected
-    total = sum(1 for document in content if get(document, setup.location) is not None)
-    assert max(expected.values()) <= total
+    assert sum(expected.values()) > 100
 
 
 def test_without_statistics(database: Database[dict[str, Any]]) -> None:
