@@ -134,12 +134,15 @@ def test_ids_from_a_property_or_from_numbers(
     zone = {"type": "Feature", "geometry": TRIANGLE}
     file = write({**zone, "properties": {"code": 7}}, {**zone, "properties": {"code": "x"}}, zone)
     text = ask("polygons", "load", file, "--into", f"{database.name}.zones")
-    assert "their ids are their numbers; --id PROPERTY takes a property instead" in text
+    assert "their ids are their numbers; --id PROPERTY takes a property instead: code" in text
     text = ask("polygons", "load", file, "--into", f"{database.name}.codes", "--id", "code")
-    assert "feature 2: it has no property 'code' to be its id; its properties: none" in text
+    assert "feature 2: no property 'code'; it has: none" in text
     assert [one["_id"] for one in database.codes.find()] == [7, "x"]
-    text = ask("polygons", "load", file, "--into", f"{database.name}.none", "--id", "cod", code=1)
-    assert "it has no property 'cod' to be its id; its properties: code" in text
+    # If none has it, nothing is written, and it is said once.
+    into = f"{database.name}.none"
+    error = ask("polygons", "load", file, "--into", into, "--id", "cod", code=1, error=True)
+    assert "feature 0: no property 'cod'; it has: code; nor is there one that has it" in error
+    assert "none" not in database.list_collection_names()
 
 
 def test_list_and_refresh(ask: Command, trips: Documents, zones: Documents) -> None:

@@ -148,7 +148,11 @@ def test_ids_come_from_the_property_the_feature_its_name_or_its_number() -> None
     assert [one.id for one in Polygons.of(given)] == ["m", "f", "n", 3, 4]
     good, bad = sorted_out(given, "code")
     assert [one.id for one in good] == [7, 8, 9, 10]
-    assert bad[0].reason == "it has no property 'code' to be its id; its properties: none"
+    assert bad[0].reason == "no property 'code'; it has: none"
+    with pytest.raises(
+        UsageError, match=r"feature 0: no property 'cod'; it has: name, code; nor is there one that"
+    ):
+        sorted_out(given, "cod")
     assert good[0].properties == {"name": "n", "code": 7}
 
 
@@ -173,7 +177,7 @@ def test_polygons_of_anything() -> None:
     assert len(entries_of(by_name)) == 2
     with pytest.raises(GeometryError, match=r"polygon 'b': edges of ring 0 cross.*\(1 more are bad\)"):
         Polygons.of({"a": square(), "b": BOW_TIE, "c": None})
-    with pytest.raises(GeometryError, match=r"polygon feature 1 \('x'\): it has no geometry"):
+    with pytest.raises(GeometryError, match="polygon 'x': it has no geometry"):
         Polygons.of([feature(square()), feature(None, name="x")])
     with pytest.raises(UsageError, match="polygons are given as"):
         Polygons.of("city.neighborhoods")

@@ -25,11 +25,12 @@ from spatialnosql.joins.polygon_writing import (
     to_stored,
     write_polygons,
 )
-from spatialnosql.joins.polygons import AREAS, BadPolygon, entries_of, hashable_id, sorted_out
+from spatialnosql.joins.polygons import AREAS, BadPolygon, Polygons, entries_of, hashable_id, sorted_out
 from spatialnosql.metadata import metadata_collection
 from spatialnosql.writes.documents import PLAIN
 
 Documents = Collection[dict[str, Any]]
+_MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Loaded:
     others: int = 0  # in the collection, not among those given
     bad: tuple[BadPolygon, ...] = ()
     by_server: tuple[BadPolygon, ...] = ()  # loaded, but of these only the server can tell what lies inside
-    numbered: bool = False  # whether ids are the numbers of features, for want of anything better
+    properties: tuple[str, ...] = ()  # that ids could be taken from, if they are only numbers of features
     covers: tuple[Refreshed, ...] = ()
 
     @property
@@ -78,8 +79,11 @@ class Loaded:
             yield f"removed, since they were not given: {self.removed:,}"
         elif self.others:
             yield f"not given, but still in the collection: {self.others:,} (--replace removes them)"
-        if self.numbered:
-            yield "their ids are their numbers; --id PROPERTY takes a property instead"
+        if self.properties:
+            some = ", ".join(self.properties[:_MOST_NAMED]) + (
+                ", ..." if self.properties[_MOST_NAMED:] else ""
+            )
+            yield f"their ids are their numbers; --id PROPERTY takes a property instead: {some}"
         for one in self.covers:
             yield from one.lines()
         if self.by_server:
@@ -146,11 +150,17 @@ def load_polygons(
             for one in polygons
             if one.why_not is not None and hashable_id(one.id) not in not_in_it
         ),
-        numbered=id is None and all(isinstance(one.id, int) and one.id in range(total) for one in polygons),
+        properties=tuple(map(str, polygons[0].properties))
+        if id is None and _are_numbers(polygons, total)
+        else (),
         covers=tuple(
             refresh_covers(collection, info, progress=progress) for info in infos_of(collection, points)
         ),
     )
+
+
+def _are_numbers(polygons: Polygons, total: int) -> bool:
+    return all(isinstance(one.id, int) and one.id in range(total) for one in polygons)
 
 
 def check_target(collection: Documents, points: Sequence[Documents]) -> None:

@@ -128,7 +128,8 @@ class Polygons(Sequence[Polygon]):
         good, bad = sorted_out(source)
         if bad:
             more = f" ({len(bad) - 1} more are bad)" if len(bad) > 1 else ""
-            raise GeometryError(f"polygon {bad[0].name}: {bad[0].reason}{more}")
+            named = bad[0].name if bad[0].id is None else repr(bad[0].id)
+            raise GeometryError(f"polygon {named}: {bad[0].reason}{more}")
         return good
 
     def __len__(self) -> int:
@@ -167,7 +168,8 @@ def sorted_out(
     good: list[Polygon] = []
     bad: list[BadPolygon] = []
     first: dict[Hashable, int] = {}
-    for number, (own, entry) in enumerate(entries_of(source)):
+    entries = entries_of(source)
+    for number, (own, entry) in enumerate(entries):
         named = own
         try:
             feature = _read_entry(entry)
@@ -180,6 +182,8 @@ def sorted_out(
             bad.append(BadPolygon(named, str(error), None if own is not None else number))
         if seen is not None:
             seen()
+    if name is not None and not first and bad:
+        raise UsageError(f"{bad[0].name}: {bad[0].reason}; nor is there one that has it")
     return Polygons(good), bad
 
 
@@ -216,7 +220,7 @@ def _id(feature: Mapping[str, Any], name: str | None, number: int) -> Any:
     if name is not None:
         if properties.get(name) is None:
             known = ", ".join(map(str, properties)) or "none"
-            raise UsageError(f"it has no property {name!r} to be its id; its properties: {known}")
+            raise UsageError(f"no property {name!r}; it has: {known}")
         return properties[name]
     for value in (feature.get("_id"), feature.get("id"), properties.get("name")):
         if value is not None:

@@ -138,7 +138,7 @@ def _print(args: argparse.Namespace, document: dict[str, Any], lines: Iterable[s
 
 def _table(rows: list[ListedPolygon]) -> Iterable[str]:
     width = min(max(2, *(len(str(row.id)) for row in rows)), 40)
-    yield f"{'id':{width}}  vertices  parts  holes  covers"
+    yield f"{'id':{width}}  vertices  parts  holes  covers (interior + boundary ranges)"
     for row in rows:
         said = [str(cover) for cover in row.covers] + ([row.note] if row.note else [])
         yield (
