@@ -142,5 +142,5 @@ def _table(rows: list[ListedPolygon]) -> Iterable[str]:
     for row in rows:
         said = [str(cover) for cover in row.covers] + ([row.note] if row.note else [])
         yield (
-            f"{row.id!s:{width}}  {row.vertices:>8,}  {row.parts:>5,}  {row.holes:>5,}  {'; '.join(said)}"
+            f"{row.id!s:{width}}  {row.vertices:>8,}  {row.parts:>5,}  {row.holes:>5,}  {'; '.join(said) or 'none'}"
         ).rstrip()
