@@ -25,8 +25,9 @@ from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
 from spatialnosql.cover import clear_cache
 from spatialnosql.joins.covering import forget_overlays
-from spatialnosql.joins.polygon_loading import store_polygons
+from spatialnosql.joins.polygon_loading import load_polygons as store_polygons
 from spatialnosql.joins.polygons import Polygons
+from spatialnosql.joins.read_shapes import forget_shapes
 from spatialnosql.joins.tallies import Tallies
 from spatialnosql.joins.top_n import top_n
 
@@ -41,7 +42,7 @@ def run(options: Options) -> dict[str, Any]:
         plain = hashed_collection(bench, "plain", points.to_documents(), len(points))
         trips = adopted_collection(bench, "geohash", points)
         stored = bench.database["areas"]
-        store_polygons(stored, Polygons.of(named), [trips])
+        store_polygons(stored, named, points=[trips])
         comparison = compare(
             ["top"],
             _variants(plain, trips, stored, named, recorded),
@@ -117,6 +118,7 @@ def forget_all() -> None:
     """Let no call profit from an earlier one."""
     clear_cache()
     forget_overlays()
+    forget_shapes()
 
 
 def _size(answer: dict[str, int]) -> int:

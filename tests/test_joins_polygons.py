@@ -312,6 +312,8 @@ def test_shapes_are_remembered_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -
     assert read_shape(raw[2]) is first[2]
     assert read_shape(raw[0]) is not first[0]  # the oldest went
     assert read_shape(raw[3]) is not first[3]  # and then the one not used since
+    read_shapes.forget_shapes()
+    assert read_shape(raw[2]) is not first[2]
     named = first[2].named("x", {"a": 1})
     assert (named.id, named.properties, named.region) == ("x", {"a": 1}, first[2].polygon.region)
     assert named.key == read_polygon("y", square(12.1)).key

@@ -61,8 +61,18 @@ class _Memory:
             while self._held > self._most:
                 self._held -= self._shapes.popitem(last=False)[1].size
 
+    def clear(self) -> None:
+        with self._lock:
+            self._shapes.clear()
+            self._held = 0
+
 
 _memory = _Memory(_MOST_BYTES)
+
+
+def forget_shapes() -> None:
+    """Forget all shapes that were read."""
+    _memory.clear()
 
 
 def read_shape(geometry: Any) -> Shape:
