@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from spatialnosql.cluster import LocalCluster, connect
     from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
     from spatialnosql.errors import SpatialNoSQLError
+    from spatialnosql.joins.count_by_polygon import count_by_polygon
     from spatialnosql.joins.grid import grid
+    from spatialnosql.joins.polygons import Polygons
+    from spatialnosql.joins.top_n import top_n
     from spatialnosql.rewrite import Plan, QoS
 
 __version__ = "0.1.0"
@@ -22,24 +25,30 @@ __all__ = [
     "AsyncSpatialCollection",
     "LocalCluster",
     "Plan",
+    "Polygons",
     "QoS",
     "SpatialCollection",
     "SpatialNoSQLError",
     "connect",
+    "count_by_polygon",
     "generate_city",
     "grid",
+    "top_n",
 ]
 
 _HOMES = {
     "AsyncSpatialCollection": "collection",
     "LocalCluster": "cluster",
     "Plan": "rewrite",
+    "Polygons": "joins.polygons",
     "QoS": "rewrite",
     "SpatialCollection": "collection",
     "SpatialNoSQLError": "errors",
     "connect": "cluster",
+    "count_by_polygon": "joins.count_by_polygon",
     "generate_city": "city",
     "grid": "joins.grid",
+    "top_n": "joins.top_n",
 }
 
 

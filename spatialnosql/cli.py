@@ -39,6 +39,12 @@ COMMANDS: tuple[Command, ...] = (
     Command("cover", "the geohash ranges that cover a GeoJSON shape", "spatialnosql.cover_command"),
     Command("grid", "count points by geohash cell, in a region, for maps", "spatialnosql.joins.grid_command"),
     Command(
+        "polygons",
+        "load polygons with their covers, refresh and list them",
+        "spatialnosql.joins.polygons_command",
+    ),
+    Command("top", "the polygons with most points, or most of a field", "spatialnosql.joins.top_command"),
+    Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
     Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
