@@ -26,7 +26,6 @@ from benchmarks.sent import Recording, recording
 from spatialnosql.cover import clear_cache
 from spatialnosql.joins.covering import forget_overlays
 from spatialnosql.joins.polygon_loading import load_polygons as store_polygons
-from spatialnosql.joins.polygon_loading import store_polygons
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.read_shapes import forget_shapes
 from spatialnosql.joins.tallies import Tallies
