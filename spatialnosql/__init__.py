@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from spatialnosql.cluster import LocalCluster, connect
     from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
     from spatialnosql.errors import SpatialNoSQLError
+    from spatialnosql.joins.intersection import count_in_all, in_all
+    from spatialnosql.joins.join import join
+    from spatialnosql.joins.nearest import nearest_polygon
+    from spatialnosql.joins.nearest_point import nearest_point
     from spatialnosql.rewrite import Plan, QoS
 
 __version__ = "0.1.0"
@@ -25,7 +29,12 @@ __all__ = [
     "SpatialCollection",
     "SpatialNoSQLError",
     "connect",
+    "count_in_all",
     "generate_city",
+    "in_all",
+    "join",
+    "nearest_point",
+    "nearest_polygon",
 ]
 
 _HOMES = {
@@ -36,7 +45,12 @@ _HOMES = {
     "SpatialCollection": "collection",
     "SpatialNoSQLError": "errors",
     "connect": "cluster",
+    "count_in_all": "joins.intersection",
     "generate_city": "city",
+    "in_all": "joins.intersection",
+    "join": "joins.join",
+    "nearest_point": "joins.nearest_point",
+    "nearest_polygon": "joins.nearest",
 }
 
 
