@@ -24,6 +24,7 @@ from spatialnosql.edges import (
     LO,
     NORTH,
     SOUTH,
+    STEEP,
     TOLERANCE_RAD,
     TURN_LAT,
     TURN_LNG,
@@ -76,7 +77,7 @@ class Borders:
         length = np.linalg.norm(normal, axis=1, keepdims=True)
         normal = normal / np.where(length > 0, length, 1.0)
         if not polygon.size:
-            return cls(a, b, normal, polygon, np.zeros((0, HI + 1)), polygon, np.zeros((0, 3, 2)))
+            return cls(a, b, normal, polygon, np.zeros((0, STEEP + 1)), polygon, np.zeros((0, 3, 2)))
         table, edge = great_circle_edges(lng_a, lat_a, lng_b, lat_b)
         east = longitude_steps(lng_a, lng_b) >= 0
         lines = _lines(table, np.where(east, lat_a, lat_b)[edge], np.where(east, lat_b, lat_a)[edge])
