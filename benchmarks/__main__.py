@@ -37,6 +37,7 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "near", "benchmarks.near", "the nearest few and all within a radius, from dense and empty places"
     ),
+    Benchmark("topn", "benchmarks.topn", "points of every polygon, one by one and in one pass"),
     Benchmark("throughput", "benchmarks.throughput", "queries a second, eight clients on random polygons"),
     Benchmark("paper", "benchmarks.paper", "the paper's own experiments: its figures 2 to 4"),
     Benchmark(

@@ -42,7 +42,7 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
         return _radius(lng, lat, wanted, histogram, beyond_m)
     # Once for all places within some ten metres: it is a guess, and the next query is near by.
     radii = _leaves(histogram).radii
-    place = (int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted)
+    place = _place(lng, lat, wanted)
     radius = radii.get(place)
     if radius is None:
         if len(radii) >= _MOST_REMEMBERED:
@@ -50,6 +50,15 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
         radius = _local_radius(lng, lat, wanted, histogram) or _radius(lng, lat, wanted, histogram, 0.0)
         radii[place] = radius
     return radius
+
+
+def learn_radius(lng: float, lat: float, wanted: float, histogram: Histogram, radius: float) -> None:
+    """Remember for a place what it has taken, where that was far from what the histogram had led to expect."""
+    _leaves(histogram).radii[_place(lng, lat, wanted)] = radius
+
+
+def _place(lng: float, lat: float, wanted: float) -> tuple[int, int, float]:
+    return int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted
 
 
 def _radius(lng: float, lat: float, wanted: float, histogram: Histogram, beyond_m: float) -> float:

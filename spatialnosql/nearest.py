@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.cover import NOTHING, Ranges
-from spatialnosql.density import HALF_EARTH_M, radius_m
+from spatialnosql.density import HALF_EARTH_M, learn_radius, radius_m
 from spatialnosql.geohash import strings_to_cells
 from spatialnosql.places import places, value_at
 from spatialnosql.reading import Reader
@@ -23,6 +23,8 @@ from spatialnosql.sphere import ERROR_M, Floats, distances_m
 from spatialnosql.steps import Steps, call
 
 _MANY = 150.0  # points that are read without a second thought
+_FAR_MORE = 4.0  # times as many read as expected: the histogram is wrong about this place
+_MARGIN_M = 2.0  # added to a radius that was learnt, for places a few steps away
 _WIDER = 2.0  # a ring reaches at least so many times as far as the last
 _MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
 
@@ -41,6 +43,7 @@ class RingSource:
         self._held_m: Floats = np.zeros(0)
         self._found = 0  # documents so far
         self._read = 0  # documents in the ranges asked so far
+        self._rounds = 0
         self._done = False
 
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
@@ -61,8 +64,9 @@ class RingSource:
             distances = distances[near]
         self._found += len(documents)
         self._done = last or 0 < rings.needed <= self._found
+        self._rounds += 1
         if self._done:
-            self._learn()
+            self._learn(distances)
         else:
             self._widen(surely)
         order = np.argsort(distances, kind="stable").tolist()
@@ -166,9 +170,18 @@ class RingSource:
         predicted = float(histogram.points_in(self._known.lo, self._known.hi).sum())
         return min((self._read + 0.5) / (predicted + 1.0), 1.0)
 
-    def _learn(self) -> None:
-        if self._rings.thinned_by:
-            self._reader.info.experience.learn_thinning(self._rings.thinned_by, self._share)
+    def _learn(self, distances: Floats) -> None:
+        """Remember what the next query of this kind had better know; `distances` are those of the last ring."""
+        rings, info = self._rings, self._reader.info
+        if rings.thinned_by:
+            info.experience.learn_thinning(rings.thinned_by, self._share)
+        elif 0 < rings.needed <= self._found and not rings.min_m and not rings.regions:
+            expected = enough(rings.needed)
+            if self._rounds > 1 or self._read > _FAR_MORE * expected:
+                assert info.histogram is not None
+                last = rings.needed - (self._found - len(distances)) - 1
+                radius = float(np.partition(distances, last)[last]) + _MARGIN_M
+                learn_radius(rings.lng, rings.lat, expected, info.histogram, radius)
 
     def close(self) -> Steps[None]:
         """Nothing is open between rings."""

@@ -58,5 +58,11 @@ def overlay_of(polygons: Polygons, info: CollectionInfo) -> Overlay:
     return found
 
 
+def forget_overlays() -> None:
+    """Forget all that were remembered."""
+    with _lock:
+        _overlays.clear()
+
+
 _overlays: OrderedDict[object, Overlay] = OrderedDict()
 _lock = threading.Lock()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,8 +139,8 @@ def _settled(cells: Cells, near: Pairs, regions: Sequence[Region | None]) -> tup
     point, polygon = near.point[order], near.polygon[order]
     lng, lat = cells_to_points(cells[point])
     status = np.zeros(point.size, dtype=np.int8)
-    starts = np.flatnonzero(np.diff(polygon, prepend=-1))
-    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), point.size], strict=True):
+    starts = np.flatnonzero(np.diff(polygon, prepend=-1)).tolist()
+    for start, end in pairwise([*starts, point.size]):
         region = regions[int(polygon[start])]
         assert region is not None  # it has a cover
         status[start:end] = region.settle(lng[start:end], lat[start:end])
