@@ -322,7 +322,7 @@ def test_it_is_a_cursor(cases: dict[str, Case]) -> None:
     assert open_cursors(case.points) == 0
     assert len(joined.to_list()) <= 7  # what was left of a batch
     assert not joined.alive
-    rest = join(case.spatial, everything(), batch_size=7)
+    rest = join(case.spatial, everything(), batch_size=70)
     assert len(list(rest)) == len(wanted)
     assert next(rest, None) is None
     assert open_cursors(case.points) == 0
@@ -362,13 +362,13 @@ def test_points_that_change_while_the_cursor_is_read(cases: dict[str, Case]) -> 
     rng = np.random.default_rng(3)
     seen: Counter[Any] = Counter()
     try:
-        for number, (document, ids) in enumerate(join(case.spatial, everything(), batch_size=5)):
+        for number, (document, ids) in enumerate(join(case.spatial, everything(), batch_size=20)):
             seen[document["_id"]] += 1
             if document["_id"] in case.truth:
                 assert ids == case.truth[document["_id"]]
             else:
                 assert "over all" in ids  # as it was when it was read: never anywhere else
-            if number > 150:
+            if number > 80:
                 continue  # those that are new are read too, and would bring others
             key = moving[number % len(moving)]
             place = {"type": "Point", "coordinates": (home + rng.normal(0, 0.1, 2)).tolist()}

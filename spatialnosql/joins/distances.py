@@ -36,10 +36,12 @@ from spatialnosql.edges import (
 from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.region import OUT, UNSURE, Box, Status
 
-_POINTS_AT_ONCE = 1_024
-_PAIRS_AT_ONCE = 1 << 17  # some 30 MB
+_FIRST_POINTS, _MOST_POINTS = 64, 4_096  # looked at together
+_PAIRS_HELD = 1 << 20  # pairs of a point and an edge, as numbers: 16 MB
+_PAIRS_AT_ONCE = 1 << 17  # as vectors: some 30 MB
 _SLACK_RAD = 1e-12  # more than rounding can take from a distance
 _SLACK_DEG = 1e-9
+_COARSE = 4  # surroundings are as wide as so many steps of the grid that they are rounded to
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,19 +103,23 @@ class Borders:
         Of polygons whose borders are equally near it is the first.
         """
         polygon, distance = np.full(lng.size, -1, dtype=np.intp), np.full(lng.size, np.inf)
-        if len(self):
-            for start in range(0, lng.size, _POINTS_AT_ONCE):
-                part = slice(start, start + _POINTS_AT_ONCE)
-                polygon[part], distance[part] = self._nearest(lng[part], lat[part], most_m)
+        start, size = 0, _FIRST_POINTS
+        while len(self) and start < lng.size:
+            part = slice(start, start + size)
+            polygon[part], distance[part], pairs = self._nearest(lng[part], lat[part], most_m)
+            start = part.stop
+            # As many points at a time as keep their pairs few: in the middle of a continent all its coast is near.
+            size = min(max(_PAIRS_HELD * size // (pairs + 1), _FIRST_POINTS), _MOST_POINTS)
         return polygon, distance
 
-    def _nearest(self, lng: Floats, lat: Floats, most_m: float) -> tuple[Ints, Floats]:
+    def _nearest(self, lng: Floats, lat: Floats, most_m: float) -> tuple[Ints, Floats, int]:
+        """The same for a few, and how many pairs of a point and an edge it took."""
         points = vectors(lng, lat)
         most = min(most_m / EARTH_RADIUS_M, math.pi)
         reach = self._bounds(lng, lat, points, most) + _SLACK_RAD
         boxes, owner = _boxes_around(lng, lat, reach)
         box, row = self._tree.query(shapely.box(*boxes.T))
-        point, edge = owner[box], self.edge[row]
+        point, edge, pairs = owner[box], self.edge[row], len(row)
         distance = self._distances(points, point, edge)
         polygon = self.polygon[edge]
         order = np.lexsort((polygon, distance, point))
@@ -123,15 +129,18 @@ class Borders:
         near = distance[chosen] * EARTH_RADIUS_M <= most_m
         nearest[point[near]] = polygon[chosen[near]]
         away[point[near]] = distance[chosen[near]] * EARTH_RADIUS_M
-        return nearest, away
+        return nearest, away, pairs
 
     def _bounds(self, lng: Floats, lat: Floats, points: Floats, most: float) -> Floats:
         """For each point a distance within which an edge lies; `most` if none is known to lie nearer."""
         bounds = np.full(lng.size, most)
         within = float(np.max(_half_widths(lat, np.full(lat.size, most)), initial=_SLACK_DEG))
-        for turn in (0.0, 360.0):  # across the antimeridian it may be nearer
-            flat = shapely.points(np.where(turn * lng > 0, lng - turn, lng + turn), lat)
-            point, row = self._tree.query_nearest(flat, max_distance=within, all_matches=False)
+        every, beyond = np.arange(lng.size), np.flatnonzero(np.abs(lng) + within >= 180.0)
+        # Across the antimeridian it may be nearer.
+        for asked, lngs in ((every, lng), (beyond, lng[beyond] - np.copysign(360.0, lng[beyond]))):
+            flat = shapely.points(lngs, lat[asked])
+            at, row = self._tree.query_nearest(flat, max_distance=within, all_matches=False)
+            point = asked[at]
             np.minimum.at(bounds, point, self._distances(points, point, self.edge[row]))
         return bounds
 
@@ -173,10 +182,12 @@ class Surroundings:
         widest = np.maximum(np.abs(table[:, SOUTH]), np.abs(table[:, NORTH]))
         half = _half_widths(widest, np.full(len(table), reach))
         height = math.degrees(reach) + _SLACK_DEG
-        boxes = np.stack(
-            [table[:, LO] - half, table[:, SOUTH] - height, table[:, HI] + half, table[:, NORTH] + height],
-            axis=1,
-        )
+        west, south = table[:, LO] - half, table[:, SOUTH] - height
+        east, north = table[:, HI] + half, table[:, NORTH] + height
+        # A little larger, and many edges share a box.
+        grid = height / _COARSE
+        low, high = np.floor(np.stack([west, south]) / grid), np.ceil(np.stack([east, north]) / grid)
+        boxes = np.unique(np.concatenate([low, high]).T, axis=0) * grid
         return _around_the_world(boxes)[0]
 
     @cached_property
@@ -218,7 +229,10 @@ def _polygons(geometry: Mapping[str, Any]) -> Sequence[Any]:
 
 def _positions(ring: Sequence[Any]) -> Floats:
     """Longitudes and latitudes; a third number is none of ours, and decimals are numbers."""
-    return np.array([[_number(position[0]), _number(position[1])] for position in ring], dtype=np.float64)
+    try:
+        return np.array(ring, dtype=np.float64)[:, :2]
+    except (TypeError, ValueError):
+        return np.array([[_number(value) for value in position[:2]] for position in ring])
 
 
 def _number(value: Any) -> float:
