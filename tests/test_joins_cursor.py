@@ -15,7 +15,8 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
 from bson.raw_bson import RawBSONDocument
 from bson.son import SON
-from join_cases import expected, make_points, odd_polygons, polygon, polygons, square
+from differential import KINDS, points_for
+from join_cases import content, expected, make_points, odd_polygons, polygon, polygons, square
 from places import Documents, Setup, make_collection
 from pymongo import MongoClient
 from pymongo.errors import ExecutionTimeout, OperationFailure
@@ -32,7 +33,7 @@ from spatialnosql.joins import membership
 from spatialnosql.joins.intersection import count_in_all, in_all
 from spatialnosql.joins.join import Joined, join
 from spatialnosql.joins.polygon_collection import polygons_of
-from spatialnosql.joins.polygons import Polygons
+from spatialnosql.joins.polygons import Polygons, sorted_out
 from spatialnosql.joins.scan import needed_of, ranges_to_read
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.steps import run
@@ -273,6 +274,33 @@ def test_polygons_of_a_collection_and_of_other_sources(cases: dict[str, Case]) -
     assert as_dict(join(case.spatial, Polygons.of(collection))) == inner(only(case.truth, polygons()))
 
 
+def test_random_polygons_of_every_kind(
+    client: MongoClient[dict[str, Any]], database: Any, examples: int
+) -> None:
+    rng = np.random.default_rng(21)
+    asked = [KINDS[kind](rng) for kind in sorted(KINDS) for _ in range(max(2, examples // 1000))]
+    areas: dict[Any, Any] = {}
+    places: list[list[float]] = []
+    for number, question in enumerate(asked):
+        geometry = question.condition.get("$geoWithin", {}).get("$geometry", {})
+        if geometry.get("type") in ("Polygon", "MultiPolygon"):
+            areas[number] = geometry
+            places += np.stack(points_for(question, rng, 40), axis=1).tolist()
+    points = make_collection(database, "points", Setup(), content(100, 22, Setup(), places))
+    good, bad = sorted_out(areas)
+    found = as_dict(join(points, good))
+    left = as_dict(join(points, good, how="left"))
+    metadata_collection(points).delete_one({"_id": points.full_name})
+    truth = expected(points, "loc", {one.id: one.geometry for one in good})
+    assert found == inner(truth)
+    assert left == truth
+    assert len(good) > 20
+    assert any(one.region is None for one in good)
+    for one in bad:
+        with pytest.raises(OperationFailure):
+            points.find_one({"loc": {"$geoWithin": {"$geometry": areas[one.id]}}})
+
+
 @pytest.mark.parametrize("statistics", ["none", "empty", "elsewhere", "magnified"])
 def test_statistics_make_no_difference(cases: dict[str, Case], statistics: str) -> None:
     case = cases["geojson"]
@@ -439,14 +467,14 @@ def test_ids_that_only_the_callers_codec_can_write(
     areas = polygons()
     borders = np.array(areas["nested"]["coordinates"][0][:-1])
     hashes = cells_to_strings(points_to_cells(*borders.T)).tolist()
-    content = [
+    made = [
         {"n": n, "gh": gh, "loc": {"type": "Point", "coordinates": pair}}
         for n, (gh, pair) in enumerate(zip(hashes, borders.tolist(), strict=True))
     ]
-    points = make_collection(database, "points", Setup(), content)
+    points = make_collection(database, "points", Setup(), made)
     codec: CodecOptions[Any] = CodecOptions(uuid_representation=representation, tz_aware=True)
     own = points.with_options(codec_options=codec)
-    SpatialCollection(own).insert_many([{**one, "_id": uuid.uuid4()} for one in content])
+    SpatialCollection(own).insert_many([{**one, "_id": uuid.uuid4()} for one in made])
     found = join(own, areas).to_list()
     metadata_collection(points).delete_one({"_id": points.full_name})
     truth = expected(own, "loc", areas)

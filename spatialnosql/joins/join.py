@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spatialnosql.calm import collector_paused
 from spatialnosql.cover import Ranges
 from spatialnosql.found import Found
 from spatialnosql.joins.membership import Membership
@@ -90,19 +91,20 @@ class JoinSource(ScanSource):
     def answers(self, documents: list[Any]) -> Steps[list[Any]]:
         """The joined documents of a batch."""
         pairs = yield from self._membership.pairs(documents)
-        return self._joined(documents, pairs)
+        with collector_paused():  # thousands of tuples, and no cycles
+            return self._joined(documents, pairs)
 
     def _joined(self, documents: list[Any], pairs: Pairs) -> list[Joined]:
         order = np.lexsort((pairs.polygon, pairs.point))
         names = [self._ids[number] for number in pairs.polygon[order].tolist()]
-        ends = np.cumsum(np.bincount(pairs.point, minlength=len(documents))).tolist()
-        spans = list(zip(documents, [0, *ends], ends, strict=False))
-        if not self._left:
-            spans = [span for span in spans if span[1] < span[2]]
-        given = self.scan.given_back([document for document, _, _ in spans])
+        counts = np.bincount(pairs.point, minlength=len(documents))
+        ends = np.cumsum(counts)
+        kept = np.arange(len(documents)) if self._left else np.flatnonzero(counts)
+        given = self.scan.given_back([documents[at] for at in kept.tolist()])
+        spans = zip((ends - counts)[kept].tolist(), ends[kept].tolist(), strict=True)
         return [
             Joined(document, tuple(names[start:end]))
-            for document, (_, start, end) in zip(given, spans, strict=True)
+            for document, (start, end) in zip(given, spans, strict=True)
         ]
 
 

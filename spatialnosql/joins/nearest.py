@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spatialnosql.calm import collector_paused
 from spatialnosql.cover import cover
 from spatialnosql.density import HALF_EARTH_M
 from spatialnosql.edges import Ints
@@ -114,13 +115,13 @@ class NearestSource(ScanSource):
         which, cells = self._membership.hashed(documents)
         polygon[which], distance[which] = yield from self._measured(documents, which, cells)
         kept = np.arange(len(documents)) if self._left else np.flatnonzero(polygon >= 0)
-        given = self.scan.given_back([documents[at] for at in kept.tolist()])
-        return [
-            Nearest(document, self._ids[number], metres) if number >= 0 else Nearest(document, None, None)
-            for document, number, metres in zip(
-                given, polygon[kept].tolist(), distance[kept].tolist(), strict=True
-            )
-        ]
+        rows = zip(polygon[kept].tolist(), distance[kept].tolist(), strict=True)
+        with collector_paused():  # thousands of tuples, and no cycles
+            given = self.scan.given_back([documents[at] for at in kept.tolist()])
+            return [
+                Nearest(document, self._ids[number], metres) if number >= 0 else Nearest(document, None, None)
+                for document, (number, metres) in zip(given, rows, strict=True)
+            ]
 
     def _measured(self, documents: list[Any], which: Ints, cells: Cells) -> Steps[tuple[Ints, Floats]]:
         """For each hashed document its nearest polygon, or -1, and the distance."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import bson
@@ -62,7 +63,9 @@ class Scan:
         self._options = checked_options(options)
         self.given_back = reading.given_back
         self.reader = Reader(reading.collection, points.info, self._options, reading.widened)
-        self.cursor: Any = None
+        self._asked: tuple[dict[str, Any], Any, dict[str, Any]] = ({}, None, {})
+        with self.reader.deadline.counted():
+            pass  # what follows until the first read is no time of the server's
 
     @property
     def in_session(self) -> bool:
@@ -77,7 +80,13 @@ class Scan:
         hint = self._options.get("hint")
         if hint is None and by_gh and not self._points.filter and "sort" not in given:
             hint = self.info.gh_index
-        self.cursor = self.reader.find(self._points.matching(condition), hint, **given)
+        self._asked = self._points.matching(condition), hint, given
+
+    @cached_property
+    def cursor(self) -> Any:
+        """The server's cursor, made when it is first read."""
+        filter_, hint, given = self._asked
+        return self.reader.find(filter_, hint, **given)
 
     def next_documents(self) -> Steps[list[Any]]:
         """The next batch; nothing at the end."""
