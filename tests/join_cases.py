@@ -68,6 +68,9 @@ def odd_polygons() -> dict[Any, Geometry]:
     return {
         "at zero": polygon(square(0.0, 0.0, 2.0, 2.0)),
         "below zero": polygon(square(-1.0, -1.0, 1.0, 0.0)),
+        # On these borders MongoDB finds points without its index that it does not find with it.
+        "west of zero": polygon(square(-1.5, 0.0, 0.0, 1.0)),
+        "south of it": polygon(square(-45.0, -1.0, -43.5, 0.0)),
         # A hole that touches its shell in one place.
         "touching": polygon(
             square(2.3, 48.8, 2.5, 49.0), [[2.3, 48.9], [2.35, 48.85], [2.35, 48.95], [2.3, 48.9]]

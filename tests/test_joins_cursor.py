@@ -30,6 +30,7 @@ from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.joins import membership
+from spatialnosql.joins.count_by_polygon import count_by_polygon
 from spatialnosql.joins.intersection import count_in_all, in_all
 from spatialnosql.joins.join import Joined, join
 from spatialnosql.joins.polygon_collection import polygons_of
@@ -174,6 +175,25 @@ def test_a_polygon_of_the_servers_own_alone(cases: dict[str, Case], key: Any) ->
     wanted = only(case.truth, {key})
     assert as_dict(join(case.spatial, {key: odd_polygons()[key]})) == inner(wanted)
     assert as_dict(join(case.spatial, {key: odd_polygons()[key]}, how="left")) == wanted
+
+
+def test_where_the_servers_answer_depends_on_its_index_it_is_that_of_the_sphere(
+    cases: dict[str, Case],
+) -> None:
+    case = cases["geojson"]
+    for name in ("west of zero", "south of it"):
+        within = {"loc": {"$geoWithin": {"$geometry": odd_polygons()[name]}}}
+        by_gh = case.points.count_documents(within, hint="gh_1__id_1")
+        assert by_gh > sum(name in ids for ids in case.truth.values())
+
+
+def test_counts_after_a_join_are_the_servers(cases: dict[str, Case]) -> None:
+    # What a join remembers of polygons that only the server understands is its own.
+    case = cases["geojson"]
+    assert as_dict(join(case.spatial, everything())) == inner(case.truth)
+    counts = Counter(one for ids in case.truth.values() for one in ids)
+    tallies = count_by_polygon(case.spatial, everything())
+    assert {tally.id: tally.count for tally in tallies} == {key: counts[key] for key in everything()}
 
 
 def test_the_server_is_asked_only_where_it_must(

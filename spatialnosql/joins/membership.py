@@ -13,7 +13,7 @@ import bson
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.edges import Ints
+from spatialnosql.edges import TOLERANCE_DEG, Ints
 from spatialnosql.errors import SpatialNoSQLError, UnsupportedShape
 from spatialnosql.geohash import Cells, strings_to_cells
 from spatialnosql.geometry import geometry_to_region
@@ -159,10 +159,12 @@ def _overlay(polygons: Polygons, regions: list[Region | None], info: CollectionI
 
 
 def _at_s2_borders(documents: list[Any], location: str) -> NDArray[np.bool_]:
-    """Which documents lie on borders of large S2 cells; all of them if their places are not known."""
+    """Which documents lie on borders of large S2 cells, or within centimetres; all if their places are not known."""
     try:
         lng, lat = places(documents, location)
     except (KeyError, TypeError, SpatialNoSQLError):
         return np.ones(len(documents), dtype=np.bool_)
-    at_border: NDArray[np.bool_] = (np.mod(lng, 45.0) == 0) | (np.mod(lat, 90.0) == 0)
+    beside = np.abs(lng - 45.0 * np.rint(lng / 45.0)) * np.cos(np.radians(lat))
+    above = np.abs(lat - 90.0 * np.rint(lat / 90.0))
+    at_border: NDArray[np.bool_] = np.minimum(beside, above) <= 2 * TOLERANCE_DEG
     return at_border
