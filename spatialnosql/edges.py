@@ -163,6 +163,28 @@ class Edges:
         near[point[close]] = True
         return np.rint(total).astype(np.intp), near
 
+    def close_pairs(self, lng: Floats, lat: Floats, within_rad: float) -> tuple[Ints, Ints]:
+        """All pairs of a point and a great-circle edge that comes so near, or a little farther; for few points.
+
+        `within_rad` must not exceed the tolerance.
+        """
+        strip = self._strips.of_longitudes(lng)
+        counts = self._strips.counts[strip]
+        point = np.repeat(np.arange(lng.size), counts)
+        edge = self._strips.edges[ragged(self._strips.starts[strip], counts)]
+        x, y, degrees = lng[point], lat[point], float(np.degrees(within_rad))
+        columns = self._columns
+        near = (columns[LO_NEAR][edge] <= x) & (x <= columns[HI_NEAR][edge])
+        near &= (columns[SOUTH][edge] - degrees <= y) & (y <= columns[NORTH][edge] + degrees)
+        point, edge = point[near], edge[near]
+        offset = np.einsum("nk,nk->n", self.forms(edge), np.stack(self.lift(lng, lat), axis=1)[point])
+        close = np.abs(offset) <= within_rad
+        return point[close], edge[close]
+
+    def forms(self, edge: Ints) -> Floats:
+        """The linear forms of edges, a row each."""
+        return self.table[edge, C0 : C2 + 1]
+
     @property
     def _columns(self) -> Floats:
         return self._strips.columns

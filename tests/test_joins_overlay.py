@@ -109,8 +109,10 @@ def test_every_point_is_read_by_exactly_one_pass(
     polygons = some_polygons(40, 5)
     overlay = Overlay.of([cover_region(p.region, histogram, 10.0) for p in polygons])
     reading = passes(overlay, histogram, range_cost, stored=stored)
+    inside = overlay.segments_of(cells) >= 0
+    overlay = reading.overlay
     segment = overlay.segments_of(cells)
-    inside = segment >= 0
+    assert ((segment >= 0) == inside).all()
     for characters, ranges in reading.ranges.items():
         mine = inside & (reading.characters[np.maximum(segment, 0)] == characters)
         assert ranges.contains(cells[mine]).all()
@@ -122,6 +124,26 @@ def test_every_point_is_read_by_exactly_one_pass(
     assert (reading.characters[overlay.has_border] == SCANNED).all()
     unread = inside & ~np.isin(reading.characters[np.maximum(segment, 0)], list(reading.ranges))
     assert not unread.any() or stored
+
+
+def test_segments_that_are_cut_have_the_same_polygons() -> None:
+    cells = some_cells(2_000, 6)
+    overlay = Overlay.of([cover(p.region) for p in some_polygons(20, 6)])
+    rng = np.random.default_rng(3)
+    ends = np.concatenate([overlay.lo[::7], overlay.hi[::5]])  # at its own ends nothing is cut
+    between = overlay.lo[::3] + (overlay.hi[::3] - overlay.lo[::3]) // np.uint64(3)
+    cut = overlay.cut(
+        np.unique(np.concatenate([ends, between, rng.integers(0, 1 << BITS, 50).astype(np.uint64)]))
+    )
+    assert (cut.lo < cut.hi).all()
+    assert (cut.hi[:-1] <= cut.lo[1:]).all()
+    assert len(cut) >= len(overlay)
+    for one, other in ((overlay.inside, cut.inside), (overlay.border, cut.border)):
+        before, after = overlay.segments_of(cells), cut.segments_of(cells)
+        assert ((before >= 0) == (after >= 0)).all()
+        known = before >= 0
+        for old, new in zip(one.expanded(before[known]), other.expanded(after[known]), strict=True):
+            assert old.tolist() == new.tolist()
 
 
 def test_passes_by_the_server_are_few_and_ranges_too() -> None:

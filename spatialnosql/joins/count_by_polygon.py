@@ -205,8 +205,8 @@ class _Counter:
         histogram = self._points.info.histogram
         assert histogram is not None
         inner = np.flatnonzero(reading.characters != SCANNED)
-        held = histogram.points_in(self._overlay.lo[inner], self._overlay.hi[inner])
-        at, polygon = self._overlay.inside.expanded(inner)
+        held = histogram.points_in(reading.overlay.lo[inner], reading.overlay.hi[inner])
+        at, polygon = reading.overlay.inside.expanded(inner)
         np.add.at(self._counts, polygon, np.rint(held[at]).astype(np.int64))
 
     def _add(self, answer: list[Any], characters: int, reading: Passes) -> None:
@@ -219,7 +219,7 @@ class _Counter:
             counts = np.array([int(group["n"]) for group in answer], dtype=np.int64)
             groups = answer
         # In the gaps between ranges that were joined there are keys that another command counts, or nobody.
-        segment = self._overlay.segments_of(cells)
+        segment = reading.overlay.segments_of(cells)
         mine = (segment >= 0) & (reading.characters[np.maximum(segment, 0)] == characters)
         if characters == SCANNED:
             self._keys += int(counts[mine].sum())

@@ -44,8 +44,12 @@ class Lists:
         counts = self.counts[which]
         return np.repeat(np.arange(which.size), counts), self.members[ragged(self.starts[which], counts)]
 
-    def __getitem__(self, number: int) -> Ints:
-        return self.members[self.starts[number] : self.starts[number + 1]]
+    def taken(self, which: Ints) -> Lists:
+        """The lists `which`, one after the other."""
+        counts = self.counts[which]
+        return Lists(
+            np.concatenate(([0], np.cumsum(counts))), self.members[ragged(self.starts[which], counts)]
+        )
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,18 @@ class Overlay:
         """The chosen segments, or all of them, as few ranges."""
         lo, hi = (self.lo, self.hi) if chosen is None else (self.lo[chosen], self.hi[chosen])
         return Ranges(*merge_ranges(lo, hi))
+
+    def cut(self, places: Cells) -> Overlay:
+        """The same with its segments cut at some places, which must be sorted and different."""
+        first = np.searchsorted(places, self.lo, side="right")
+        count = np.searchsorted(places, self.hi, side="left") - first
+        whose = np.repeat(np.arange(len(self)), count)
+        cuts = places[ragged(first, count)]
+        order = np.argsort(np.concatenate([self.lo, cuts]), kind="stable")
+        lo = np.concatenate([self.lo, cuts])[order]
+        hi = np.sort(np.concatenate([self.hi, cuts]))
+        own = np.concatenate([np.arange(len(self)), whose])[order]
+        return Overlay(lo, hi, self.inside.taken(own), self.border.taken(own))
 
     def pairs(self, cells: Cells, regions: Sequence[Region | None]) -> tuple[Pairs, Pairs]:
         """Which points lie in which polygons, certainly; and of which pairs only the server may say.
