@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from spatialnosql.errors import SpatialNoSQLError
     from spatialnosql.joins.count_by_polygon import count_by_polygon
     from spatialnosql.joins.grid import grid
+    from spatialnosql.joins.intersection import count_in_all, in_all
+    from spatialnosql.joins.join import join
+    from spatialnosql.joins.nearest import nearest_polygon
+    from spatialnosql.joins.nearest_point import nearest_point
     from spatialnosql.joins.polygons import Polygons
     from spatialnosql.joins.top_n import top_n
     from spatialnosql.rewrite import Plan, QoS
@@ -31,8 +35,13 @@ __all__ = [
     "SpatialNoSQLError",
     "connect",
     "count_by_polygon",
+    "count_in_all",
     "generate_city",
     "grid",
+    "in_all",
+    "join",
+    "nearest_point",
+    "nearest_polygon",
     "top_n",
 ]
 
@@ -46,8 +55,13 @@ _HOMES = {
     "SpatialNoSQLError": "errors",
     "connect": "cluster",
     "count_by_polygon": "joins.count_by_polygon",
+    "count_in_all": "joins.intersection",
     "generate_city": "city",
     "grid": "joins.grid",
+    "in_all": "joins.intersection",
+    "join": "joins.join",
+    "nearest_point": "joins.nearest_point",
+    "nearest_polygon": "joins.nearest",
     "top_n": "joins.top_n",
 }
 
