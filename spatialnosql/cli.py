@@ -37,6 +37,13 @@ COMMANDS: tuple[Command, ...] = (
     Command("verify", "find missing or stale geohashes, and repair them", "spatialnosql.verify_command"),
     Command("explain", "what a query touches, as it is and rewritten", "spatialnosql.explain_command"),
     Command("cover", "the geohash ranges that cover a GeoJSON shape", "spatialnosql.cover_command"),
+    Command("grid", "count points by geohash cell, in a region, for maps", "spatialnosql.joins.grid_command"),
+    Command(
+        "polygons",
+        "load polygons with their covers, refresh and list them",
+        "spatialnosql.joins.polygons_command",
+    ),
+    Command("top", "the polygons with most points, or most of a field", "spatialnosql.joins.top_command"),
     Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),

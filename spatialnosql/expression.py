@@ -60,6 +60,15 @@ def geohash_expression(location_field: str, form: Form = "any") -> Expression:
     }
 
 
+def coordinate_expressions(location_field: str, form: Form = "any") -> tuple[Expression, Expression]:
+    """Longitude and latitude of the point in a field, as doubles, where `geohash_expression` has a geohash."""
+    pair = _pair(f"${location_field}", form)
+    lng, lat = (
+        {"$let": {"vars": {"pair": pair}, "in": _coordinate("$$pair", position)}} for position in (0, 1)
+    )
+    return lng, lat
+
+
 def _pair(path: str, form: Form) -> Expression:
     """The two coordinates as an array, or null."""
     crs = f"{path}.crs"

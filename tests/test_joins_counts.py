@@ -176,6 +176,19 @@ def test_measures_of_a_field(points: Points, areas: dict[str, Any], weight: Any)
             assert tally.value == expected["value"]
 
 
+def test_a_weight_within_the_location(database: Database[dict[str, Any]]) -> None:
+    areas = tiles()
+    places = on_borders(areas, 9)
+    content = with_borders([], places)
+    for number, document in enumerate(content):
+        document["loc"]["accuracy"] = number
+    collection = make_collection(database, "points", Setup(), content)
+    found = count_by_polygon(collection, areas, weight={"$max": "$loc.accuracy"})
+    for tally, geometry in zip(found, areas.values(), strict=True):
+        inside = collection.find({"loc": {"$geoWithin": {"$geometry": geometry}}})
+        assert tally.value == max((d["loc"]["accuracy"] for d in inside), default=None)
+
+
 def test_top_n_is_ranked_and_equal_ones_keep_their_order(points: Points) -> None:
     areas = tiles()
     expected = asked_one_by_one(points, areas)

@@ -22,13 +22,12 @@ from spatialnosql.joins.covering import overlay_of, range_keys
 from spatialnosql.joins.estimates import estimated
 from spatialnosql.joins.overlay import Overlay, Pairs
 from spatialnosql.joins.passes import SCANNED, Passes, passes, split
-from spatialnosql.joins.points import JoinPoints, open_points
+from spatialnosql.joins.points import JoinPoints, for_find, open_points
 from spatialnosql.joins.polygon_collection import polygons_of
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.tallies import AsOf, Tallies, Tally
 from spatialnosql.joins.undecided import decided
 from spatialnosql.joins.weights import Total, Weight
-from spatialnosql.places import value_at
 from spatialnosql.rewrite.fragments import any_of, conditions
 from spatialnosql.steps import Call, Steps, call, listed, run, together
 
@@ -36,6 +35,7 @@ AS_OF = "last_analyze"
 _KEYS_AT_ONCE = 100_000  # that one command brings: 2.5 MB
 _SIDE_BY_SIDE = 4  # commands
 _ASKED_AT_ONCE = 1_000
+_VALUE = "_spatialnosql_value"
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 
 
@@ -244,9 +244,10 @@ class _Counter:
             return
         cells = np.concatenate([cells for cells, _ in self._undecided])
         polygon = np.concatenate([polygon for _, polygon in self._undecided])
-        info, wanted = self._points.info, [self._points.info.gh, self._points.info.location]
+        info = self._points.info
+        wanted: dict[str, Any] = {info.gh: 1, info.location: 1}
         if self._weight is not None:
-            wanted.append(self._weight.field)
+            wanted[_VALUE] = f"${self._weight.field}"  # computed: the field may lie within the location
         unique = np.unique(cells)
         for start in range(0, unique.size, _ASKED_AT_ONCE):
             some = unique[start : start + _ASKED_AT_ONCE]
@@ -254,9 +255,9 @@ class _Counter:
             documents = yield from listed(
                 self._points.collection.find,
                 self._points.matching(condition),
-                dict.fromkeys(wanted, 1),
+                wanted,
                 **self._points.hint,
-                **_for_find(self._options),
+                **for_find(self._options),
             )
             if not documents:
                 continue
@@ -269,7 +270,7 @@ class _Counter:
             point = np.repeat(np.arange(own.size), last - first)
             pairs = Pairs(point, theirs[ragged(first, last - first)])
             inside = yield from decided(
-                self._points.collection, info, documents, pairs, self._polygons, _for_find(self._options)
+                self._points.collection, info, documents, pairs, self._polygons, for_find(self._options)
             )
             self._add_documents(documents, Pairs(pairs.point[inside], pairs.polygon[inside]))
 
@@ -277,13 +278,8 @@ class _Counter:
         if self._weight is None:
             np.add.at(self._counts, pairs.polygon, 1)
             return
-        path = self._weight.field.split(".")
         for point, polygon in zip(pairs.point.tolist(), pairs.polygon.tolist(), strict=True):
-            try:
-                value = value_at(documents[point], path)
-            except (KeyError, TypeError):
-                value = None
-            self._totals[polygon].add_value(value)
+            self._totals[polygon].add_value(documents[point].get(_VALUE))
 
     def _ask_for_the_rest(self, *, stored: bool) -> Steps[None]:
         """Polygons of which only the server can tell what lies in them, and documents without a geohash."""
@@ -305,9 +301,3 @@ class _Counter:
             for group in answer:
                 self._counts[number] += int(group["n"])
                 self._totals[number].add_group(group)
-
-
-def _for_find(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of an aggregation under the names that a find has for them."""
-    names = {"maxTimeMS": "max_time_ms"}
-    return {names.get(name, name): value for name, value in options.items()}

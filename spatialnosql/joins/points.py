@@ -77,3 +77,9 @@ def _operator_in(value: Any, operators: tuple[str, ...]) -> str | None:
     elif isinstance(value, list | tuple):
         return next((found for inner in value if (found := _operator_in(inner, operators))), None)
     return None
+
+
+def for_find(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of an aggregation under the names that a find has for them."""
+    names = {"maxTimeMS": "max_time_ms"}
+    return {names.get(name, name): value for name, value in options.items()}

@@ -9,89 +9,114 @@ again if the user may write.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import bson
 import numpy as np
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 from pymongo import UpdateOne
 from pymongo.collection import Collection
-from pymongo.errors import PyMongoError
+from pymongo.errors import BulkWriteError, PyMongoError
 
 from spatialnosql.cover import Cover, Ranges
 from spatialnosql.errors import GeometryError, UsageError
 from spatialnosql.geohash import BITS, END_OF_STRINGS, Cells, strings_to_cells
 from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.covering import covers_of
-from spatialnosql.joins.polygons import Polygon, Polygons, StoredCovers, read_polygon
+from spatialnosql.joins.polygons import BadPolygon, Polygon, Polygons, StoredCovers
+from spatialnosql.joins.read_shapes import read_shape
 from spatialnosql.steps import Steps, call, listed
 from spatialnosql.writes.documents import PLAIN
 
 MADE = 1
 """How covers are made: a greater number for a better way, so that none of the old are used."""
+RAW: CodecOptions[RawBSONDocument] = CodecOptions(
+    RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 _WRITTEN_AT_ONCE = 500
+COVERS = {"$cond": [{"$isArray": "$covers"}, "$covers", []]}
+"""The covers of a document, whatever somebody else may have written there."""
 
 
 def polygons_of(source: Any, info: CollectionInfo) -> Steps[Polygons]:
     """Polygons of a collection, with covers for these points, or of whatever `Polygons.of` takes."""
     if not isinstance(source, Collection):
         return Polygons.of(source)
-    collection = source.with_options(codec_options=PLAIN)
-    polygons = yield from read_polygons(collection, info.namespace)
-    if info.histogram is not None and not _is_fresh(polygons, info):
+    polygons = yield from read_polygons(source, info)
+    stale = stale_covers(polygons, info)
+    if stale:
         polygons = with_covers(polygons, info)
         with contextlib.suppress(PyMongoError):  # a reader need not be a writer
-            yield from store_covers(collection, polygons, info)
+            yield from store_covers(source, polygons, info, stale, newest=True)
     return polygons
 
 
-def read_polygons(collection: Collection[dict[str, Any]], points: str | None = None) -> Steps[Polygons]:
-    """All polygons of a collection in the order of their ids, with the covers stored for some points."""
-    wanted = {"geometry": 1, "properties": 1}
-    pipeline: list[dict[str, Any]] = [{"$sort": {"_id": 1}}, {"$project": wanted}]
-    if points is not None:
-        own = {"$filter": {"input": {"$ifNull": ["$covers", []]}, "cond": {"$eq": ["$$this.points", points]}}}
-        pipeline[1]["$project"] = {**wanted, "covers": own}
-    documents = yield from listed(collection.aggregate, pipeline, allowDiskUse=True)
+def read_polygons(collection: Collection[Any], info: CollectionInfo | None = None) -> Steps[Polygons]:
+    """All polygons of a collection in the order of their ids, with the covers for these points as they are now."""
+    wanted: dict[str, Any] = {"geometry": 1, "properties": 1}
+    histogram = None if info is None or info.histogram is None else info.histogram.key
+    if info is not None and histogram is not None:
+        own = {"$eq": ["$$this.points", info.namespace]}
+        same = {"$eq": ["$$this.histogram", {"$literal": histogram}]}
+        wanted["covers"] = {"$filter": {"input": COVERS, "cond": {"$and": [own, same]}}}
+    pipeline = [{"$sort": {"_id": 1}}, {"$project": wanted}]
+    raw = collection.with_options(codec_options=RAW)
+    documents: list[RawBSONDocument] = yield from listed(raw.aggregate, pipeline, allowDiskUse=True)
     if not documents:
         raise UsageError(
             f"{collection.full_name} has no polygons; `spatialnosql polygons load FILE --into "
             f"{collection.full_name}` loads some"
         )
     polygons = [_polygon(document) for document in documents]
-    return Polygons(polygons, _stored(polygons, documents))
-
-
-def _polygon(document: Mapping[str, Any]) -> Polygon:
-    try:
-        return read_polygon(document["_id"], document.get("geometry"), document.get("properties"))
-    except GeometryError as error:
-        raise GeometryError(f"polygon {document['_id']!r}: {error}") from None
-
-
-def _stored(polygons: list[Polygon], documents: list[dict[str, Any]]) -> StoredCovers | None:
+    if histogram is None:
+        return Polygons(polygons)
     stored = [
-        next((one for one in document.get("covers", ()) if _is_of(one, polygon)), None)
+        next((one for one in document.get("covers", ()) if is_of(one, polygon.key)), None)
         for polygon, document in zip(polygons, documents, strict=True)
     ]
-    keys = {bytes(one["histogram"]) for one in stored if one is not None}
-    if len(keys) != 1:
-        return None  # never made, or cut off while they were made anew
-    return StoredCovers(keys.pop(), tuple(_covers(stored)))
+    return Polygons(polygons, StoredCovers(histogram, tuple(_covers(stored))))
 
 
-def _is_of(cover: Mapping[str, Any], polygon: Polygon) -> bool:
-    """Whether a stored cover is one of this very shape."""
-    return cover.get("made") == MADE and bytes(cover.get("shape", b"")) == polygon.key
+def _polygon(document: RawBSONDocument) -> Polygon:
+    id = plain(document["_id"])  # noqa: A001 - what a polygon calls it
+    try:
+        properties = plain(document.get("properties"))
+        return read_shape(document.get("geometry")).named(
+            id, properties if isinstance(properties, Mapping) else {}
+        )
+    except GeometryError as error:
+        raise GeometryError(f"polygon {id!r}: {error}") from None
 
 
-def _is_fresh(polygons: Polygons, info: CollectionInfo) -> bool:
-    stored, histogram = polygons.stored, info.histogram
-    if stored is None or histogram is None or stored.histogram != histogram.key:
-        return False
-    return all(
-        cover is not None or polygon.region is None
-        for cover, polygon in zip(stored.covers, polygons, strict=True)
+def plain(value: Any) -> Any:
+    """A value of a raw document as Python has it."""
+    return bson.decode(value.raw, PLAIN) if isinstance(value, RawBSONDocument) else value
+
+
+def is_of(cover: Any, shape: bytes) -> bool:
+    """Whether something stored is a cover of this very shape, made as they are made now."""
+    return (
+        isinstance(cover, Mapping)
+        and cover.get("made") == MADE
+        and cover.get("shape") == shape
+        and all(isinstance(cover.get(kind), list) for kind in ("interior", "boundary"))
     )
+
+
+def stale_covers(polygons: Polygons, info: CollectionInfo) -> list[int]:
+    """The numbers of those polygons that have no cover by the statistics of now; none if there are no statistics."""
+    if info.histogram is None:
+        return []
+    stored = polygons.stored
+    usable = stored is not None and stored.histogram == info.histogram.key
+    covers: Sequence[Cover | None] = stored.covers if stored and usable else [None] * len(polygons)
+    return [
+        number
+        for number, (polygon, cover) in enumerate(zip(polygons, covers, strict=True))
+        if cover is None and polygon.region is not None
+    ]
 
 
 def with_covers(polygons: Polygons, info: CollectionInfo) -> Polygons:
@@ -101,36 +126,57 @@ def with_covers(polygons: Polygons, info: CollectionInfo) -> Polygons:
 
 
 def store_covers(
-    collection: Collection[dict[str, Any]], polygons: Polygons, info: CollectionInfo
-) -> Steps[None]:
-    """Write the covers of polygons into their documents, in place of those for the same points."""
+    collection: Collection[Any],
+    polygons: Polygons,
+    info: CollectionInfo,
+    which: Sequence[int] | None = None,
+    *,
+    newest: bool = False,
+) -> Steps[list[BadPolygon]]:
+    """Write the covers of polygons into their documents, in place of those for the same points.
+
+    Of all polygons, or of some by their numbers. With `newest`, covers made from a later analysis stay: whoever knows
+    only an older one needs others for a minute, but nobody after that. Those that could not be written are returned.
+    """
     assert polygons.stored is not None
     key = polygons.stored.histogram
-    writes = []
-    for polygon, cover in zip(polygons, polygons.stored.covers, strict=True):
+    writes, ids = [], []
+    for number in range(len(polygons)) if which is None else which:
+        polygon, cover = polygons[number], polygons.stored.covers[number]
         if cover is None:
             continue
-        others = {
-            "$filter": {
-                "input": {"$ifNull": ["$covers", []]},
-                "cond": {"$ne": ["$$this.points", info.namespace]},
-            }
-        }
-        made = {"$literal": cover_to_document(cover, polygon, info.namespace, key)}
-        # Only if it is still the shape that was covered.
-        same = {"_id": polygon.id, "geometry": polygon.geometry}
-        writes.append(UpdateOne(same, [{"$set": {"covers": {"$concatArrays": [others, [made]]}}}]))
+        others = {"$filter": {"input": COVERS, "cond": {"$ne": ["$$this.points", info.namespace]}}}
+        made = {"$literal": cover_to_document(cover, polygon, info, key)}
+        # Should the shape have changed meanwhile, its digest tells so.
+        which_one: dict[str, Any] = {"_id": {"$eq": polygon.id}}
+        if newest and info.analyzed is not None:
+            later = {"points": info.namespace, "analyzed": {"$gt": info.analyzed}}
+            which_one["covers"] = {"$not": {"$elemMatch": later}}
+        writes.append(UpdateOne(which_one, [{"$set": {"covers": {"$concatArrays": [others, [made]]}}}]))
+        ids.append(polygon.id)
+    failed: list[BadPolygon] = []
+    plainly = collection.with_options(codec_options=PLAIN)
     for start in range(0, len(writes), _WRITTEN_AT_ONCE):
-        yield from call(collection.bulk_write, writes[start : start + _WRITTEN_AT_ONCE], ordered=False)
+        try:
+            yield from call(plainly.bulk_write, writes[start : start + _WRITTEN_AT_ONCE], ordered=False)
+        except BulkWriteError as error:
+            refused = error.details.get("writeErrors", [])
+            if not refused:
+                raise
+            failed += [BadPolygon(ids[start + one["index"]], str(one["errmsg"])[:300]) for one in refused]
+    return failed
 
 
-def cover_to_document(cover: Cover, polygon: Polygon, points: str, histogram: bytes) -> dict[str, Any]:
+def cover_to_document(
+    cover: Cover, polygon: Polygon, info: CollectionInfo, histogram: bytes
+) -> dict[str, Any]:
     """A cover as it is stored."""
     return {
-        "points": points,
+        "points": info.namespace,
         "made": MADE,
         "shape": polygon.key,
         "histogram": histogram,
+        "analyzed": info.analyzed,
         "interior": [list(pair) for pair in cover.interior.to_strings()],
         "boundary": [list(pair) for pair in cover.boundary.to_strings()],
     }

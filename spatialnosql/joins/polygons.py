@@ -7,16 +7,20 @@ reason, and asked for by a query of its own: `Polygon.region` is None then.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 import bson
+from bson.decimal128 import Decimal128
+from bson.errors import BSONError
 
 from spatialnosql.cover import Cover
 from spatialnosql.errors import GeometryError, UnsupportedShape, UsageError
-from spatialnosql.geometry import geometry_to_region
+from spatialnosql.geometry import GEOJSON_TYPES, geometry_to_region
 from spatialnosql.region import Region
 
 AREAS = ("Polygon", "MultiPolygon")
@@ -40,7 +44,12 @@ class Polygon:
     @cached_property
     def key(self) -> bytes:
         """Equal for equal geometries: what caches go by."""
-        return hashlib.blake2b(bson.encode({"": self.geometry}), digest_size=16).digest()
+        return shape_key(bson.encode(self.geometry))
+
+
+def shape_key(geometry: bytes) -> bytes:
+    """The key of a geometry as BSON: so a stored one need not be decoded to be recognised."""
+    return hashlib.blake2b(geometry, digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -53,23 +62,37 @@ class StoredCovers:
 
 @dataclass(frozen=True)
 class BadPolygon:
-    """A polygon that MongoDB would refuse."""
+    """A polygon that cannot be used, or that MongoDB would refuse."""
 
-    id: Any
+    id: Any  # None if it has none
     reason: str
+    number: int | None = None  # its place in what it came from, from 0
+
+    @property
+    def name(self) -> str:
+        """What to call it in front of people."""
+        if self.number is None:
+            return repr(self.id)
+        return f"feature {self.number}" + ("" if self.id is None else f" ({self.id!r})")
 
 
 def read_polygon(id: Any, geometry: Any, properties: Mapping[str, Any] | None = None) -> Polygon:
     """One polygon, read; a GeometryError says what MongoDB would refuse it for."""
+    if geometry is None:
+        raise GeometryError("it has no geometry")
     if not isinstance(geometry, Mapping):
-        raise GeometryError(f"there is no geometry but {geometry!r:.60}")
+        raise GeometryError(f"its geometry is no document but {geometry!r:.60}")
     if geometry.get("type") not in AREAS:
-        raise GeometryError(f"{geometry.get('type')!r} has no inside; it must be one of {', '.join(AREAS)}")
+        raise GeometryError(
+            f"a {geometry.get('type')!r:.60} has no inside; it must be a {' or a '.join(AREAS)}"
+        )
     given = dict(properties or {})
     try:
         region = geometry_to_region(geometry)
     except UnsupportedShape as error:
         return Polygon(id, geometry, None, str(error), given)
+    except OverflowError as error:  # an integer of hundreds of digits
+        raise GeometryError(f"a coordinate is no place: {error}") from None
     if region.on_s2_borders:
         why = "its border touches borders of S2 cells, where MongoDB's answer depends on its plan"
         return Polygon(id, geometry, None, why, given)
@@ -89,7 +112,7 @@ class Polygons(Sequence[Polygon]):
         self.stored = stored
         self._places: dict[Hashable, int] = {}
         for number, polygon in enumerate(self._polygons):
-            name = _hashable(polygon.id)
+            name = hashable_id(polygon.id)
             if name in self._places:
                 raise UsageError(f"two polygons have the id {polygon.id!r}; ids must be different")
             self._places[name] = number
@@ -105,7 +128,8 @@ class Polygons(Sequence[Polygon]):
         good, bad = sorted_out(source)
         if bad:
             more = f" ({len(bad) - 1} more are bad)" if len(bad) > 1 else ""
-            raise GeometryError(f"polygon {bad[0].id!r}: {bad[0].reason}{more}")
+            named = bad[0].name if bad[0].id is None else repr(bad[0].id)
+            raise GeometryError(f"polygon {named}: {bad[0].reason}{more}")
         return good
 
     def __len__(self) -> int:
@@ -120,7 +144,7 @@ class Polygons(Sequence[Polygon]):
     def by_id(self, id: Any) -> Polygon:
         """The polygon of an id."""
         try:
-            return self._polygons[self._places[_hashable(id)]]
+            return self._polygons[self._places[hashable_id(id)]]
         except KeyError:
             raise UsageError(f"no polygon has the id {id!r}") from None
 
@@ -133,54 +157,70 @@ class Polygons(Sequence[Polygon]):
         return f"Polygons({len(self)})"
 
 
-def sorted_out(source: Any, name: str | None = None) -> tuple[Polygons, list[BadPolygon]]:
+def sorted_out(
+    source: Any, name: str | None = None, seen: Callable[[], Any] | None = None
+) -> tuple[Polygons, list[BadPolygon]]:
     """The polygons of a source that MongoDB would take, and the others with the reason.
 
-    A feature's id is its property `name`, or its ``id``, or its property ``name``, or its number.
+    A feature's id is its property `name`, or else its ``_id``, its ``id``, its property ``name``, or its number. `seen`
+    is called after each.
     """
     good: list[Polygon] = []
     bad: list[BadPolygon] = []
-    seen: set[Hashable] = set()
-    for own, geometry, properties in _entries(source, name):
-        if _hashable(own) in seen:
-            bad.append(BadPolygon(own, "another polygon has the same id"))
-            continue
-        seen.add(_hashable(own))
+    first: dict[Hashable, int] = {}
+    entries = entries_of(source)
+    for number, (own, entry) in enumerate(entries):
+        named = own
         try:
-            good.append(read_polygon(own, geometry, properties))
-        except GeometryError as error:
-            bad.append(BadPolygon(own, str(error)))
+            feature = _read_entry(entry)
+            named = own if own is not None else _id(feature, name, number)
+            before = first.setdefault(hashable_id(named), number)
+            if before != number:
+                raise UsageError(f"feature {before} has the same id; ids must be different")
+            good.append(read_polygon(named, feature["geometry"], feature["properties"]))
+        except (GeometryError, UsageError) as error:
+            bad.append(BadPolygon(named, str(error), None if own is not None else number))
+        if seen is not None:
+            seen()
+    if name is not None and not first and bad:
+        raise UsageError(f"{bad[0].name}: {bad[0].reason}; nor is there one that has it")
     return Polygons(good), bad
 
 
-def _entries(source: Any, name: str | None) -> Iterator[tuple[Any, Any, Mapping[str, Any]]]:
-    if isinstance(source, Mapping) and source.get("type") == "FeatureCollection":
-        source = source.get("features")
-    elif isinstance(source, Mapping) and source.get("type") == "Feature":
-        source = [source]
-    elif isinstance(source, Mapping) and "type" not in source:
-        yield from ((own, geometry, {}) for own, geometry in source.items())
-        return
+def entries_of(source: Any) -> list[tuple[Any, Any]]:
+    """The id of each polygon, None if it is still to be found; and the polygon, a feature or a geometry."""
+    if isinstance(source, Mapping) and "type" not in source:
+        return [(own, {"geometry": geometry}) for own, geometry in source.items()]
+    if isinstance(source, Mapping):
+        source = source.get("features") if source["type"] == "FeatureCollection" else [source]
     if not isinstance(source, Sequence) or isinstance(source, str | bytes):
         raise UsageError(
             "polygons are given as a GeoJSON FeatureCollection, a list of features, geometries by name, or a "
             f"collection of them; not as {source!r:.60}"
         )
-    for number, feature in enumerate(source):
-        if isinstance(feature, Polygon):
-            yield feature.id, feature.geometry, feature.properties
-            continue
-        if not isinstance(feature, Mapping):
-            raise UsageError(f"feature {number} is no GeoJSON feature but {feature!r:.60}")
-        properties = feature.get("properties") or {}
-        yield _id(feature, properties, name, number), feature.get("geometry"), properties
+    return [(None, feature) for feature in source]
 
 
-def _id(feature: Mapping[str, Any], properties: Mapping[str, Any], name: str | None, number: int) -> Any:
+def _read_entry(entry: Any) -> dict[str, Any]:
+    """A feature with its geometry and its properties, whatever it was before."""
+    if isinstance(entry, Polygon):
+        return {"_id": entry.id, "geometry": entry.geometry, "properties": entry.properties}
+    if not isinstance(entry, Mapping):
+        raise GeometryError(f"it is no GeoJSON feature but {entry!r:.60}")
+    if entry.get("type") in GEOJSON_TYPES:
+        return {"geometry": entry, "properties": {}}
+    properties = entry.get("properties")
+    if properties is not None and not isinstance(properties, Mapping):
+        raise GeometryError(f"its properties are no document but {properties!r:.60}")
+    return {**entry, "geometry": entry.get("geometry"), "properties": properties or {}}
+
+
+def _id(feature: Mapping[str, Any], name: str | None, number: int) -> Any:
+    properties = feature["properties"]
     if name is not None:
         if properties.get(name) is None:
             known = ", ".join(map(str, properties)) or "none"
-            raise UsageError(f"feature {number} has no property {name!r}; it has: {known}")
+            raise UsageError(f"no property {name!r}; it has: {known}")
         return properties[name]
     for value in (feature.get("_id"), feature.get("id"), properties.get("name")):
         if value is not None:
@@ -188,8 +228,19 @@ def _id(feature: Mapping[str, Any], properties: Mapping[str, Any], name: str | N
     return number
 
 
-def _hashable(id: Any) -> Hashable:
-    # An _id may be a document; and 1, 1.0 and True are not the same polygon, though Python takes them to be.
-    if isinstance(id, str | int) and not isinstance(id, bool):
+def hashable_id(id: Any) -> Hashable:
+    """Equal for ids that are the same ``_id`` to MongoDB: 1 and 1.0 are, 1 and True are not."""
+    if isinstance(id, bool):
+        return (bool, id)
+    if isinstance(id, Decimal128):
+        return hashable_id(id.to_decimal())
+    if isinstance(id, str) or (isinstance(id, int | float | Decimal) and not math.isnan(id)):
         return id
-    return bson.encode({"": id})
+    if isinstance(id, Mapping):
+        return (dict, tuple((name, hashable_id(value)) for name, value in id.items()))
+    if isinstance(id, list | tuple):
+        return (list, tuple(map(hashable_id, id)))
+    try:
+        return (bytes, bson.encode({"": id}))
+    except BSONError:
+        return (type(id), repr(id))  # no _id at all: whoever stores it is told so

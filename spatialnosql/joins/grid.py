@@ -1,0 +1,290 @@
+"""How many points lie in each geohash cell of a region, or how much of a field: for heat maps and clusters on a map.
+
+What lies inside the region is grouped by the servers, from the index alone if neither a filter, a weight nor an exact
+centre is asked for; at its border the keys come to the client and are settled there, so that a cell on the border
+counts only the points of the region. The commands are sent side by side and each sees its own moment: while points
+change, one that moves may be counted twice or not at all. With `consistent` all of them read at one cluster time, in
+turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from spatialnosql.cover import Cover
+from spatialnosql.errors import UsageError
+from spatialnosql.geohash import BITS
+from spatialnosql.histogram import Histogram
+from spatialnosql.joins.count_by_polygon import AS_OF
+from spatialnosql.joins.grid_cells import Grid, GridCell
+from spatialnosql.joins.grid_pieces import Pieces, too_many
+from spatialnosql.joins.grid_precision import (
+    MOST_CELLS,
+    centre_error,
+    check_bits,
+    choose_bits,
+    expected_cells,
+    finer_characters,
+    statistics_inside,
+    statistics_of,
+    whole_characters,
+)
+from spatialnosql.joins.grid_reading import Reader
+from spatialnosql.joins.grid_region import Area, read_region
+from spatialnosql.joins.grid_stored import check_stored, check_stored_bits, estimated_rows
+from spatialnosql.joins.points import JoinPoints, open_points
+from spatialnosql.joins.tallies import AsOf
+from spatialnosql.joins.weights import Weight
+from spatialnosql.steps import Steps, call, run
+
+__all__ = ["CENTRES", "Grid", "GridCell", "grid", "grid_steps"]
+
+CENTRES = ("index", "exact", "none")
+
+
+def grid(
+    points: Any,
+    region: Any = None,
+    precision: int | None = None,
+    *,
+    cells: int | None = None,
+    filter: Mapping[str, Any] | None = None,
+    weight: Any = None,
+    centre: str = "index",
+    as_of: str | None = None,
+    borders: str = "read",
+    consistent: bool = False,
+    most_cells: int = MOST_CELLS,
+    **options: Any,
+) -> Grid:
+    """The cells of a region that hold points, each with its box, its count and its centre; exactly.
+
+    `points` is a `SpatialCollection` or an adopted collection. `region` is None for everywhere, a GeoJSON geometry, or
+    what ``$geoWithin`` takes: ``{"$centerSphere": ...}``, ``{"$box": ...}``. A region of which only the server can tell
+    who is inside is answered from documents; `Grid.how` says so.
+
+    `precision` is in bits, 0 to 60: 30 are the cells of six characters. ``cells=500`` chooses it by the statistics, so
+    that about so many cells hold points (whatever the filter, which statistics know nothing of). A grid of more than
+    `most_cells` is an error.
+
+    `filter` is what else points must meet. `weight` asks for a measure of a field beside the number: ``{"$avg":
+    "$fare"}``; ``"fare"`` is its sum. Documents of several points or areas are in no cell: `Grid.unplaced`.
+
+    A cell's centre is the mean of its points' longitudes and latitudes. ``centre="index"`` takes it from the index, by
+    grouping up to two characters finer: off by no more than `Grid.centre_error` of the cell's width and height, which
+    is 1/64 or less, or more where that would make too many groups. ``"exact"`` lets the servers average the
+    coordinates, for which they read documents. ``"none"`` does without.
+
+    ``as_of="last_analyze"`` takes what lies inside from the statistics, and says of which moment and how many points
+    the answer is. It still reads the keys at the border, as they are now; with ``borders="estimated"`` it reads
+    nothing, and each cell has bounds. Other options (``session``, ``comment``, ``maxTimeMS``) go with every command.
+
+    >>> heat = grid(trips, {"$centerSphere": [[-73.98, 40.75], 0.001]}, cells=500)
+    >>> heat[0].cell, heat[0].count, heat[0].centre
+    """
+    return run(
+        grid_steps(
+            points,
+            region,
+            precision,
+            cells=cells,
+            filter=filter,
+            weight=weight,
+            centre=centre,
+            as_of=as_of,
+            borders=borders,
+            consistent=consistent,
+            most_cells=most_cells,
+            options=options,
+        )
+    )
+
+
+def grid_steps(
+    points: Any,
+    region: Any = None,
+    precision: int | None = None,
+    *,
+    cells: int | None = None,
+    filter: Mapping[str, Any] | None = None,
+    weight: Any = None,
+    centre: str = "index",
+    as_of: str | None = None,
+    borders: str = "read",
+    consistent: bool = False,
+    most_cells: int = MOST_CELLS,
+    options: Mapping[str, Any] | None = None,
+) -> Steps[Grid]:
+    """The steps of `grid`."""
+    _check(precision, cells, centre, as_of, borders, most_cells)
+    measured, area = Weight.of(weight), read_region(region)
+    opened = yield from open_points(points, filter)
+    if as_of is not None:
+        check_stored(opened, area, measured, centre)
+    cover = area.cover(opened.info)
+    known = None
+    if opened.info.histogram is not None and cover is not None:
+        known = statistics_of(opened.info.histogram, area, cover)
+    bits = _bits(precision, cells, known, opened, area, stored=as_of is not None)
+    _check_size(bits, cover, opened, most_cells)
+    pieces = Pieces(bits, measured, most_cells, centres=centre != "none")
+    if as_of is not None and borders == "estimated":
+        assert cover is not None  # what only the server knows was refused
+        return _estimated(opened, area, cover, pieces)
+    given = dict(options or {})
+    session = None
+    if consistent and given.get("session") is None:
+        session = yield from call(opened.collection.database.client.start_session, snapshot=True)
+        given["session"] = session
+    try:
+        reader = Reader(opened, area, pieces, given, exact=centre == "exact")
+        if as_of is not None:
+            assert cover is not None
+            return (yield from _stored(opened, cover, pieces, reader))
+        return (yield from _read(opened, area, cover, pieces, reader, known, centre))
+    finally:
+        if session is not None:
+            yield from call(session.end_session)
+
+
+def _read(
+    points: JoinPoints,
+    area: Area,
+    cover: Cover | None,
+    pieces: Pieces,
+    reader: Reader,
+    known: Histogram | None,
+    centre: str,
+) -> Steps[Grid]:
+    """A grid of now."""
+    characters = whole_characters(pieces.bits)
+    if centre == "index":
+        documents = 0
+        if known is None:
+            documents = yield from call(points.collection.estimated_document_count)
+        characters = finer_characters(pieces.bits, known, documents)
+    if area.only_the_server_knows:
+        unplaced = yield from reader.ask(characters)
+    else:
+        assert cover is not None
+        yield from reader.read(cover, characters)
+        unplaced = yield from reader.unplaced()
+    return Grid(
+        pieces.rows(),
+        pieces.bits,
+        pieces.value(),
+        _how(points, area, pieces, reader, centre),
+        centre_error(pieces.bits, 5 * characters) if centre == "index" else None,
+        unplaced,
+    )
+
+
+def _how(points: JoinPoints, area: Area, pieces: Pieces, reader: Reader, centre: str) -> str:
+    reasons = [
+        reason
+        for asked, reason in (
+            (area.only_the_server_knows, f"of this region only the server can tell: {area.why_not}"),
+            (bool(points.filter), "a filter"),
+            (pieces.weight is not None, "a weight"),
+            (centre == "exact", "exact centres"),
+        )
+        if asked
+    ]
+    if reasons:
+        return f"documents read: {'; '.join(reasons)}"
+    near = f", and {reader.documents:,} documents very near to the border" if reader.documents else ""
+    return f"from the index alone{near}"
+
+
+# -- from the statistics ----------------------------------------------------------------------------------
+
+
+def _stored(points: JoinPoints, cover: Cover, pieces: Pieces, reader: Reader) -> Steps[Grid]:
+    """A grid of the last analysis, with the border of now."""
+    histogram, moment = points.info.histogram, points.info.analyzed
+    assert histogram is not None
+    assert moment is not None
+    inside = statistics_inside(histogram, cover)
+    pieces.add(inside.cells, inside.bits, inside.counts)
+    yield from reader.read(cover, whole_characters(pieces.bits), inside=False)
+    return Grid(
+        pieces.rows(),
+        pieces.bits,
+        pieces.value(),
+        "from the statistics, and keys at the border of now" if reader.keys else "from the statistics alone",
+        centre_error(pieces.bits, histogram.bits) if pieces.centres else None,
+        as_of=AsOf(moment, histogram.total, reader.keys),
+    )
+
+
+def _estimated(points: JoinPoints, area: Area, cover: Cover, pieces: Pieces) -> Grid:
+    """A grid of the last analysis, nothing read."""
+    histogram, moment = points.info.histogram, points.info.analyzed
+    assert histogram is not None
+    assert moment is not None
+    rows = estimated_rows(histogram, area, cover, pieces.bits, centres=pieces.centres)
+    pieces.check(len(rows))
+    return Grid(
+        rows,
+        pieces.bits,
+        sum(row.count for row in rows),
+        "from the statistics alone, the border estimated",
+        centre_error(pieces.bits, histogram.bits) if pieces.centres else None,
+        as_of=AsOf(moment, histogram.total, 0),
+    )
+
+
+# -- what was asked ---------------------------------------------------------------------------------------
+
+
+def _check(precision: Any, cells: Any, centre: Any, as_of: Any, borders: Any, most_cells: Any) -> None:
+    if (precision is None) == (cells is None):
+        raise UsageError("how fine? Give either precision in bits, such as 30, or cells, such as cells=500")
+    for name, number in (("cells", cells), ("most_cells", most_cells)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+            raise UsageError(f"{name} is {number!r}; it must be a number of cells, 1 or more")
+    if precision is not None:
+        check_bits(precision)
+    if centre not in CENTRES:
+        raise UsageError(f"centre is {centre!r}; it must be one of {', '.join(map(repr, CENTRES))}")
+    if borders not in ("read", "estimated"):
+        raise UsageError(f"borders is {borders!r}; it must be 'read' or 'estimated'")
+    if as_of not in (None, AS_OF):
+        raise UsageError(f"as_of is {as_of!r}; it must be {AS_OF!r}, or None for now")
+    if borders == "estimated" and as_of is None:
+        raise UsageError(f"borders='estimated' goes with as_of={AS_OF!r}: what is of now is read")
+
+
+def _bits(
+    precision: int | None,
+    cells: int | None,
+    known: Histogram | None,
+    points: JoinPoints,
+    area: Area,
+    *,
+    stored: bool,
+) -> int:
+    """The precision: as given, or by the statistics."""
+    info = points.info
+    if precision is not None:
+        if stored:
+            check_stored_bits(precision, info)
+        return precision
+    assert cells is not None
+    if known is None:
+        why = f"run `spatialnosql analyze {info.namespace}` for statistics"
+        if info.histogram is not None:
+            why = f"nobody but the server can tell what lies in this region ({area.why_not})"
+        raise UsageError(f"which precision gives about {cells} cells is not known: {why}, or give it in bits")
+    return choose_bits(known, cells, known.bits if stored else BITS)
+
+
+def _check_size(bits: int, cover: Cover | None, points: JoinPoints, most_cells: int) -> None:
+    """Refuse what would be too much before it is read, as far as it was counted: no guess, and no filter."""
+    histogram = points.info.histogram
+    if histogram is None or cover is None or points.filter:
+        return
+    counted = expected_cells(statistics_inside(histogram, cover), min(bits, histogram.bits))
+    if counted > most_cells:
+        raise too_many(f"by the statistics at least {counted:,.0f}", bits, most_cells)
