@@ -81,7 +81,7 @@ def join(
         if job.points_collection is not None:
             opened = open_collection_points(client, job)
         if polygons is None:
-            polygons = open_polygons(job, client)
+            polygons = open_polygons(job, client, opened.info if opened is not None else None)
         joined.polygons = len(polygons)
         _check_by_server(polygons, opened, job)
     with joined.phase("points", "looking at the points"):

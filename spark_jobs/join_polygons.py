@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from pathlib import Path
 from typing import Any
 
 import bson
@@ -14,45 +11,30 @@ from bson import json_util
 from spark_jobs.join_grid import MOST_BOXES
 from spark_jobs.join_served import Shape, make_layers
 from spark_jobs.join_work import Job
-from spatialnosql.errors import GeometryError, UsageError
+from spatialnosql.errors import GeometryError
+from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.polygon_collection import read_polygons
+from spatialnosql.joins.polygon_file import read_features
 from spatialnosql.joins.polygons import Polygons, sorted_out
 from spatialnosql.region import EdgeRegion, MirroredRegion, Region
 from spatialnosql.steps import run
 from spatialnosql.target import split_namespace
-from spatialnosql.writes.documents import PLAIN
 
 _BYTES_PER_EDGE = 150
 _NAMED = 5  # bad polygons that a message names
 
 
-def open_polygons(job: Job, client: Any) -> Polygons:
+def open_polygons(job: Job, client: Any, info: CollectionInfo | None) -> Polygons:
     """The polygons of a collection, with the covers stored for the points; or of a GeoJSON file."""
     if job.polygon_collection is not None:
         database, name = split_namespace(job.polygon_collection)
-        collection = client[database][name].with_options(codec_options=PLAIN)
-        return run(read_polygons(collection, job.points_collection))
-    good, bad = sorted_out(read_features(Path(job.polygons)), job.polygon_id)
+        return run(read_polygons(client[database][name], info))
+    good, bad = sorted_out(read_features(job.polygons), job.polygon_id)
     if bad:
         named = "; ".join(f"{one.id!r}: {one.reason}" for one in bad[:_NAMED])
         more = f"; and {len(bad) - _NAMED} more" if len(bad) > _NAMED else ""
         raise GeometryError(f"{job.polygons}: polygons that MongoDB would refuse: {named}{more}")
-    if not good:
-        raise UsageError(f"{job.polygons} has no polygons")
     return good
-
-
-def read_features(path: Path) -> Any:
-    """The features of a GeoJSON file, gzipped or not, or of one with a feature on each line."""
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as stream:
-            text = stream.read()
-        try:
-            return json.loads(text)
-        except json.JSONDecodeError:
-            return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, gzip.BadGzipFile) as error:
-        raise UsageError(f"{path} is no GeoJSON: {error}") from error
 
 
 def only_by_server(polygons: Polygons) -> list[int]:

@@ -386,7 +386,7 @@ def test_spark_submit_with_the_file_alone(zones: str, tmp_path: Path) -> None:
             ["--points", "a.csv", "--polygons", "z.geojson", "--counts", "--filter", "{}"],
             "points of files have none",
         ),
-        (["--points", "a.csv", "--polygons", "none.geojson", "--counts"], "No such file"),
+        (["--points", "a.csv", "--polygons", "none.geojson", "--counts"], "no such file"),
     ],
 )
 def test_what_cannot_be_meant(

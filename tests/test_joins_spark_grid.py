@@ -123,6 +123,31 @@ def test_a_small_town_in_a_large_country_is_a_grid_of_its_own() -> None:
     assert np.diff(layers[0]["spot_starts"]).mean() < 10
 
 
+def test_an_edge_just_beside_a_box_makes_its_points_unsure() -> None:
+    outer = star(5.0, 45.0, 1.0, 60, 1)
+
+    def grid_with(west: float, south: float) -> tuple[Any, Region]:
+        east, north = west + 0.001, south + 0.001  # so small that great circles hardly bend
+        ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+        polygons = Polygons.of({"outer": outer, "inner": {"type": "Polygon", "coordinates": [ring]}})
+        assert polygons[1].region is not None
+        return make_layers(shapes_of(polygons)[1]), polygons[1].region
+
+    frames = grid_with(5.0, 45.0)[0][0]["frames"][:, 0]
+    west, south, per_x, per_y, columns, rows, _ = frames.tolist()
+    side, floor = west + (columns // 2) / per_x, south + (rows // 2) / per_y
+    for away in (-2e-8, 0.0, 2e-8):  # 2 mm to either side of where boxes meet
+        layers, region = grid_with(side + away, floor + away)
+        assert (layers[0]["frames"][:, 0] == frames).all()
+        beside = np.array([-1e-7, -3e-8, -1e-9, 0.0, 1e-9, 3e-8, 1e-7])
+        lng = np.concatenate([side + beside, np.full(7, side + 0.0005)])
+        lat = np.concatenate([np.full(7, floor + 0.0005), floor + beside])
+        for tolerance in (CLOSE_RAD, TOLERANCE_RAD):
+            found = statuses(layers, 2, lng, lat, tolerance)[1]
+            assert (found == region.settle(lng, lat, tolerance)).all()
+        assert (found == UNSURE).all()
+
+
 def test_a_border_through_the_north_pole_has_a_layer_of_its_own() -> None:
     over = {"type": "Polygon", "coordinates": [[[10, 80], [100, 80], [-170, 85], [10, 80]]]}
     regions = [geometry_to_region(over), geometry_to_region(star(0.0, 70.0, 5.0, 9, 4))]
