@@ -7,6 +7,7 @@ Cells are those of the statistics, or of 60 bits.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,8 @@ from spatialnosql.joins.polygons import Polygons
 SAMPLE = 200_000
 POINTS_A_PART, EDGES_A_PART = 1_000_000, 200_000
 MOST_PARTS = 2_000
-_COVER_CELLS = 64
+_COVER_CELLS = 24
+_PIECE_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,11 @@ def polygon_rows(
                 columns[GEOMETRY].append(encoded_geometry(polygons, number) if geometries else None)
     kinds = _POLYGON_TYPES | {IDENTITY: pa.int64() if ids and isinstance(ids[0], int) else pa.string()}
     table = pa.table({name: pa.array(values, kinds[name]) for name, values in columns.items()})
-    return spark.createDataFrame(table).withColumn(KIND, F.lit(0))
+    # In pieces, because what a frame is made of goes to its tasks with their code.
+    each = max(1, table.num_rows * _PIECE_BYTES // max(table.nbytes, 1))
+    pieces = [table.slice(start, each) for start in range(0, max(table.num_rows, 1), each)]
+    frames = [spark.createDataFrame(piece) for piece in pieces]
+    return functools.reduce(DataFrame.unionAll, frames).withColumn(KIND, F.lit(0))
 
 
 _POLYGON_TYPES: dict[str, Any] = {
