@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bson.decimal128 import Decimal128
-from places import CENTRES, Setup, documents, make_collection
+from places import CENTRES, Setup, documents, make_collection, register
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
@@ -22,7 +22,9 @@ from spatialnosql.analyze import analyze
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import points_to_strings
+from spatialnosql.histogram import Histogram
 from spatialnosql.joins import count_by_polygon as counting
+from spatialnosql.joins import undecided
 from spatialnosql.joins.count_by_polygon import count_by_polygon
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.tallies import Tallies
@@ -256,7 +258,7 @@ def test_as_of_the_last_analysis(
     assert f"of {analysis.documents:,} points" in str(found.as_of)
     guess = count_by_polygon(points, known, as_of="last_analyze", borders="estimated")
     assert guess.as_of is not None
-    assert guess.as_of.keys_read == 0
+    assert guess.as_of.keys_read is None
     assert "nothing read" in str(guess.as_of)
     for tally in guess:
         assert tally.low is not None
@@ -317,8 +319,6 @@ def test_other_collections(database: Database[dict[str, Any]], setup: Setup) -> 
 
 
 def test_without_statistics(database: Database[dict[str, Any]]) -> None:
-    from places import register
-
     collection = make_collection(database, "points", Setup(), documents(1_500, 3, Setup()))
     register(collection, Setup(), None)
     areas = {**tiles(), **shapes(12, 2)}
@@ -426,17 +426,84 @@ def test_at_one_moment_while_points_move(client: MongoClient[dict[str, Any]]) ->
     finally:
         done.set()
         mover.join()
-    assert counts(count_by_polygon(points, areas)) == asked_one_by_one(points, areas)
+    # The last move may still be under way between the shards: of one moment both are the same.
+    with client.start_session(snapshot=True) as session:
+        found = count_by_polygon(points, areas, session=session, consistent=True)
+        expected = {
+            name: collection.count_documents(
+                {"loc": {"$geoWithin": {"$geometry": geometry}}}, session=session
+            )
+            for name, geometry in areas.items()
+        }
+    assert counts(found) == expected
     client.drop_database(database)
+
+
+def test_what_is_refused_and_why(client: MongoClient[dict[str, Any]], points: Points) -> None:
+    with pytest.raises(UsageError, match="there is no option 'collation' here"):
+        count_by_polygon(points, tiles(), collation={"locale": "en"})
+    with client.start_session() as session, pytest.raises(UsageError, match="each command at its own moment"):
+        count_by_polygon(points, tiles(), session=session, consistent=True)
+    on_equator = {"a": square(10, 0, 5)}
+    for borders in ("read", "estimated"):
+        with pytest.raises(UsageError, match="only the server can tell"):
+            count_by_polygon(points, on_equator, as_of="last_analyze", borders=borders)
+    timed = count_by_polygon(points, tiles(), max_time_ms=60_000, comment="by tile")
+    assert counts(timed) == asked_one_by_one(points, tiles())
+
+
+def test_many_documents_at_one_place_on_a_border_are_one_answer(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corner = [WEST + SIDE, SOUTH + SIDE]  # of four tiles
+    collection = make_collection(database, "points", Setup(), with_borders([], [corner] * 3_000))
+    settled = answers_of(monkeypatch, undecided, "settled_by_place")
+    found = count_by_polygon(collection, tiles(), weight="score")
+    expected = asked_one_by_one(SpatialCollection(collection), tiles())
+    assert counts(found) == expected
+    assert sum(expected.values()) >= 3_000
+    assert found.to_dict() == {name: 1.5 * count for name, count in expected.items()}
+    assert settled
+    assert all(len(one) == 1 for one in settled)
+
+
+def test_statistics_that_are_far_behind_do_not_decide_what_is_read(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = [one for one in documents(3_000, 5, Setup()) if "gh" in one]
+    collection = make_collection(database, "points", Setup(), content)
+    register(collection, Setup(), Histogram.of_cells(np.zeros(0, dtype=np.uint64), 40))  # while it was empty
+    areas = {"small": square(2.3500, 48.8600, 0.0004), "far": square(-73.9800, 40.7500, 0.0004)}
+    sent = answers_of(monkeypatch, counting._Counter, "_read")
+    points = SpatialCollection(collection)
+    assert counts(count_by_polygon(points, areas)) == asked_one_by_one(points, areas)
+    assert sent
+    assert all(collection.count_documents(call.arguments[0][0]["$match"]) < 1_500 for call in sent)
+
+
+def test_an_old_analysis_is_not_taken_for_the_last(database: Database[dict[str, Any]]) -> None:
+    collection = make_collection(database, "points", Setup(), documents(1_000, 5, Setup()))
+    analyze(collection)
+    points = SpatialCollection(collection)
+    before = count_by_polygon(points, tiles(), as_of="last_analyze")
+    collection.delete_many({})
+    analyze(collection)
+    after = count_by_polygon(points, tiles(), as_of="last_analyze")
+    assert before.as_of is not None
+    assert after.as_of is not None
+    assert after.as_of.points == 0
+    assert after.as_of.moment > before.as_of.moment
+    assert sum(counts(after).values()) == 0
 
 
 # -- adding up --------------------------------------------------------------------------------------------
 
 
-def total(*values: Any) -> Total:
-    made = Total()
+def total(measure: str, *values: Any) -> Total:
+    made = Total(Weight(measure, "x"))
     for value in values:
-        made.add_value(value)
+        number = isinstance(value, int | float | Decimal128) and not isinstance(value, bool)
+        made.add_group({"n": 1, "v": value if number else None, "m": int(number)})
     return made
 
 
@@ -458,9 +525,9 @@ def total(*values: Any) -> Total:
     ],
 )
 def test_measures(measure: str, values: tuple[Any, ...], expected: Any) -> None:
-    made = total(*values)
+    made = total(measure, *values)
     assert made.count == len(values)
-    result = made.result(Weight(measure, "x"))
+    result = made.result
     if isinstance(expected, float) and math.isnan(expected):
         assert math.isnan(result)
     else:

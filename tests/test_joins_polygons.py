@@ -621,6 +621,21 @@ def test_a_sharded_collection_of_polygons(trips: Documents, zones: Documents) ->
     assert joined(trips, zones) == counted(trips, zones)
 
 
+def test_a_cover_edited_by_somebody_else_is_not_believed(trips: Documents, zones: Documents) -> None:
+    load_polygons(zones, neighbourhoods(8), points=[trips])
+    expected = counted(trips, zones)
+    for change in (
+        {"covers.0.interior": []},
+        {"covers.0.boundary": []},
+        {"covers.0.interior": [[1, 2]]},
+        {"covers.0.boundary": [["u", "b"], ["x"]]},
+        {"covers.0.boundary": [None]},
+    ):
+        zones.update_many({}, {"$set": change})
+        covering.forget_overlays()
+        assert joined(trips, zones) == expected
+
+
 def test_a_shape_edited_by_somebody_else(trips: Documents, zones: Documents) -> None:
     load_polygons(zones, neighbourhoods(12), points=[trips])
     before = covers(zones)

@@ -22,20 +22,19 @@ from spatialnosql.joins.covering import overlay_of, range_keys
 from spatialnosql.joins.estimates import estimated
 from spatialnosql.joins.overlay import Overlay, Pairs
 from spatialnosql.joins.passes import SCANNED, Passes, passes, split
-from spatialnosql.joins.points import JoinPoints, for_find, open_points
+from spatialnosql.joins.points import JoinPoints, checked_options, open_points, opened_session
 from spatialnosql.joins.polygon_collection import polygons_of
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.tallies import AsOf, Tallies, Tally
-from spatialnosql.joins.undecided import decided
+from spatialnosql.joins.undecided import ASKED_AT_ONCE, GH, decided, groups_at
 from spatialnosql.joins.weights import Total, Weight
 from spatialnosql.rewrite.fragments import any_of, conditions
 from spatialnosql.steps import Call, Steps, call, listed, run, together
 
 AS_OF = "last_analyze"
 _KEYS_AT_ONCE = 100_000  # that one command brings: 2.5 MB
+_PAIRS_AT_ONCE = 500_000  # of a key and a polygon: where many polygons lie over each other
 _SIDE_BY_SIDE = 4  # commands
-_ASKED_AT_ONCE = 1_000
-_VALUE = "_spatialnosql_value"
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 
 
@@ -59,7 +58,8 @@ def count_by_polygon(
 
     ``as_of="last_analyze"`` takes what lies inside from the statistics, and says of which moment and how many points
     the answer is. It still reads the keys at the borders, as they are now; with ``borders="estimated"`` it reads
-    nothing, and each tally has bounds. Other options (``session``, ``comment``, ``maxTimeMS``) go with every command.
+    nothing, and each tally has bounds. Other options are ``session``, ``comment``, ``maxTimeMS`` (of each command)
+    and ``let``.
     """
     return run(
         count_steps(
@@ -93,17 +93,15 @@ def count_steps(
         raise UsageError(f"as_of is {as_of!r}; it must be {AS_OF!r}, or None for now")
     if borders == "estimated" and as_of is None:
         raise UsageError(f"borders='estimated' goes with as_of={AS_OF!r}: what is of now is read")
-    measured = Weight.of(weight)
-    opened = yield from open_points(points, filter)
-    areas = yield from polygons_of(polygons, opened.info)
+    measured, given = Weight.of(weight), checked_options(options)
+    opened = yield from open_points(points, filter, newest=as_of is not None)
     if as_of is not None:
         _check_as_of(opened, measured)
-    given = dict(options or {})
-    session = None
-    if consistent and given.get("session") is None:
-        session = yield from call(opened.collection.database.client.start_session, snapshot=True)
-        given["session"] = session
+    session = yield from opened_session(opened, given, consistent)
     try:
+        areas = yield from polygons_of(polygons, opened.info, given)
+        if as_of is not None:
+            _check_areas(areas)
         if borders == "estimated":
             return estimated(areas, overlay_of(areas, opened.info), opened.info)
         counter = _Counter(opened, areas, measured, given)
@@ -111,6 +109,14 @@ def count_steps(
     finally:
         if session is not None:
             yield from call(session.end_session)
+
+
+def _check_areas(polygons: Polygons) -> None:
+    for polygon in polygons:
+        if polygon.region is None:
+            raise UsageError(
+                f"of polygon {polygon.id!r} only the server can tell, not as_of: {polygon.why_not}"
+            )
 
 
 def _check_as_of(points: JoinPoints, weight: Weight | None) -> None:
@@ -137,19 +143,20 @@ class _Counter:
         self._overlay: Overlay = overlay_of(polygons, points.info)
         self._regions = [polygon.region for polygon in polygons]
         self._counts = np.zeros(len(polygons), dtype=np.int64)
-        self._totals = [Total() for _ in polygons]
+        self._totals = [Total(weight) for _ in polygons] if weight is not None else []
         self._undecided: list[tuple[Cells, Ints]] = []
         self._keys = 0
 
     def tallies(self, *, stored: bool) -> Steps[Tallies]:
         info = self._points.info
-        reading = passes(self._overlay, info.histogram, range_keys(info.costs), stored=stored)
+        histogram = yield from self._points.trusted_histogram()
+        reading = passes(self._overlay, histogram, range_keys(info.costs), stored=stored)
         if stored:
             self._add_stored(reading)
         calls = [
             (characters, part)
             for characters, ranges in reading.ranges.items()
-            for part in split(ranges, info.histogram, _KEYS_AT_ONCE if characters == SCANNED else np.inf)
+            for part in split(ranges, histogram, _KEYS_AT_ONCE if characters == SCANNED else np.inf)
         ]
         in_turn = self._options.get("session") is not None
         for start in range(0, len(calls), _SIDE_BY_SIDE):
@@ -165,7 +172,7 @@ class _Counter:
             for (characters, _), answer in zip(some, answers, strict=True):
                 self._add(answer, characters, reading)
         yield from self._decide()
-        yield from self._ask_for_the_rest(stored=stored)
+        yield from self._ask_for_the_rest()
         as_of = None
         if stored:
             assert info.histogram is not None
@@ -180,7 +187,7 @@ class _Counter:
                 for polygon, count in zip(self._polygons, self._counts.tolist(), strict=True)
             ]
         return [
-            Tally(polygon.id, total.count, total.result(self._weight))
+            Tally(polygon.id, total.count, total.result)
             for polygon, total in zip(self._polygons, self._totals, strict=True)
         ]
 
@@ -225,9 +232,10 @@ class _Counter:
             self._keys += int(counts[mine].sum())
         cells, counts = cells[mine], counts[mine]
         groups = [groups[i] for i in np.flatnonzero(mine).tolist()] if groups else groups
-        pairs, unsure = self._overlay.pairs(cells, self._regions)
-        self._add_pairs(pairs, counts, groups)
-        self._undecided.append((cells[unsure.point], unsure.polygon))
+        for part in self._overlay.slices(cells, _PAIRS_AT_ONCE):
+            pairs, unsure = self._overlay.pairs(cells[part], self._regions)
+            self._add_pairs(pairs, counts[part], groups[part])
+            self._undecided.append((cells[part][unsure.point], unsure.polygon))
 
     def _add_pairs(self, pairs: Pairs, counts: NDArray[np.int64], groups: list[Any]) -> None:
         if self._weight is None:
@@ -239,49 +247,31 @@ class _Counter:
     # -- what keys cannot tell ----------------------------------------------------------------------------
 
     def _decide(self) -> Steps[None]:
-        """Read the documents of undecided geohashes, and add those that lie in the polygons in question."""
+        """Add what has undecided geohashes to the polygons that it lies in."""
         if not self._undecided:
             return
         cells = np.concatenate([cells for cells, _ in self._undecided])
         polygon = np.concatenate([polygon for _, polygon in self._undecided])
-        info = self._points.info
-        wanted: dict[str, Any] = {info.gh: 1, info.location: 1}
-        if self._weight is not None:
-            wanted[_VALUE] = f"${self._weight.field}"  # computed: the field may lie within the location
+        sums = {} if self._weight is None else self._weight.accumulators
         unique = np.unique(cells)
-        for start in range(0, unique.size, _ASKED_AT_ONCE):
-            some = unique[start : start + _ASKED_AT_ONCE]
-            condition = {info.gh: {"$in": cells_to_strings(some).tolist()}}
-            documents = yield from listed(
-                self._points.collection.find,
-                self._points.matching(condition),
-                wanted,
-                **self._points.hint,
-                **for_find(self._options),
-            )
-            if not documents:
+        for start in range(0, unique.size, ASKED_AT_ONCE):
+            some = unique[start : start + ASKED_AT_ONCE]
+            groups = yield from groups_at(self._points, cells_to_strings(some).tolist(), sums, self._options)
+            if not groups:
                 continue
-            # Each document with the polygons that its geohash is undecided about.
-            own = strings_to_cells([document[info.gh] for document in documents])
+            # Each place with the polygons that its geohash is undecided about.
+            own = strings_to_cells([group["_id"][GH] for group in groups])
             chosen = np.isin(cells, some)
             order = np.argsort(cells[chosen], kind="stable")
             near, theirs = cells[chosen][order], polygon[chosen][order]
             first, last = np.searchsorted(near, own), np.searchsorted(near, own, side="right")
             point = np.repeat(np.arange(own.size), last - first)
             pairs = Pairs(point, theirs[ragged(first, last - first)])
-            inside = yield from decided(
-                self._points.collection, info, documents, pairs, self._polygons, for_find(self._options)
-            )
-            self._add_documents(documents, Pairs(pairs.point[inside], pairs.polygon[inside]))
+            inside = yield from decided(self._points, groups, pairs, self._polygons, self._options)
+            counts = np.array([int(group["n"]) for group in groups], dtype=np.int64)
+            self._add_pairs(Pairs(pairs.point[inside], pairs.polygon[inside]), counts, groups)
 
-    def _add_documents(self, documents: list[Any], pairs: Pairs) -> None:
-        if self._weight is None:
-            np.add.at(self._counts, pairs.polygon, 1)
-            return
-        for point, polygon in zip(pairs.point.tolist(), pairs.polygon.tolist(), strict=True):
-            self._totals[polygon].add_value(documents[point].get(_VALUE))
-
-    def _ask_for_the_rest(self, *, stored: bool) -> Steps[None]:
+    def _ask_for_the_rest(self) -> Steps[None]:
         """Polygons of which only the server can tell what lies in them, and documents without a geohash."""
         info = self._points.info
         for number, polygon in enumerate(self._polygons):
@@ -290,8 +280,6 @@ class _Counter:
             condition: dict[str, Any] = {info.location: polygon.within}
             if polygon.region is not None:
                 condition = {info.gh: None, **condition}
-            elif stored:
-                raise UsageError(f"of polygon {polygon.id!r} only the server can tell: {polygon.why_not}")
             more = {} if self._weight is None else self._weight.accumulators
             pipeline = [
                 {"$match": self._points.matching(condition)},
@@ -300,4 +288,5 @@ class _Counter:
             answer = yield from listed(self._points.collection.aggregate, pipeline, **self._options)
             for group in answer:
                 self._counts[number] += int(group["n"])
-                self._totals[number].add_group(group)
+                if self._weight is not None:
+                    self._totals[number].add_group(group)

@@ -49,6 +49,8 @@ def overlay_of(polygons: Polygons, info: CollectionInfo) -> Overlay:
     key = (polygons.key, info.histogram.key if info.histogram is not None else None, range_keys(info.costs))
     with _lock:
         found = _overlays.get(key)
+        if found is not None:
+            _overlays.move_to_end(key)
     if found is None:
         found = Overlay.of(covers_of(polygons, info))
         with _lock:

@@ -47,4 +47,4 @@ def estimated(polygons: Polygons, overlay: Overlay, info: CollectionInfo) -> Tal
         Tally(polygon.id, int(low + part), int(low + part), int(low), int(low + high))
         for polygon, low, part, high in zip(polygons, sure, np.rint(share), most, strict=True)
     ]
-    return Tallies(tuple(rows), AsOf(info.analyzed, histogram.total, 0))
+    return Tallies(tuple(rows), AsOf(info.analyzed, histogram.total, None))

@@ -33,7 +33,7 @@ from spatialnosql.joins.grid_precision import (
 from spatialnosql.joins.grid_reading import Reader
 from spatialnosql.joins.grid_region import Area, read_region
 from spatialnosql.joins.grid_stored import check_stored, check_stored_bits, estimated_rows
-from spatialnosql.joins.points import JoinPoints, open_points
+from spatialnosql.joins.points import JoinPoints, checked_options, open_points, opened_session
 from spatialnosql.joins.tallies import AsOf
 from spatialnosql.joins.weights import Weight
 from spatialnosql.steps import Steps, call, run
@@ -78,7 +78,8 @@ def grid(
 
     ``as_of="last_analyze"`` takes what lies inside from the statistics, and says of which moment and how many points
     the answer is. It still reads the keys at the border, as they are now; with ``borders="estimated"`` it reads
-    nothing, and each cell has bounds. Other options (``session``, ``comment``, ``maxTimeMS``) go with every command.
+    nothing, and each cell has bounds. Other options are ``session``, ``comment``, ``maxTimeMS`` (of each command) and
+    ``let``.
 
     >>> heat = grid(trips, {"$centerSphere": [[-73.98, 40.75], 0.001]}, cells=500)
     >>> heat[0].cell, heat[0].count, heat[0].centre
@@ -118,8 +119,8 @@ def grid_steps(
 ) -> Steps[Grid]:
     """The steps of `grid`."""
     _check(precision, cells, centre, as_of, borders, most_cells)
-    measured, area = Weight.of(weight), read_region(region)
-    opened = yield from open_points(points, filter)
+    measured, area, given = Weight.of(weight), read_region(region), checked_options(options)
+    opened = yield from open_points(points, filter, newest=as_of is not None)
     if as_of is not None:
         check_stored(opened, area, measured, centre)
     cover = area.cover(opened.info)
@@ -132,11 +133,7 @@ def grid_steps(
     if as_of is not None and borders == "estimated":
         assert cover is not None  # what only the server knows was refused
         return _estimated(opened, area, cover, pieces)
-    given = dict(options or {})
-    session = None
-    if consistent and given.get("session") is None:
-        session = yield from call(opened.collection.database.client.start_session, snapshot=True)
-        given["session"] = session
+    session = yield from opened_session(opened, given, consistent)
     try:
         reader = Reader(opened, area, pieces, given, exact=centre == "exact")
         if as_of is not None:
@@ -231,7 +228,7 @@ def _estimated(points: JoinPoints, area: Area, cover: Cover, pieces: Pieces) -> 
         sum(row.count for row in rows),
         "from the statistics alone, the border estimated",
         centre_error(pieces.bits, histogram.bits) if pieces.centres else None,
-        as_of=AsOf(moment, histogram.total, 0),
+        as_of=AsOf(moment, histogram.total, None),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -27,7 +26,7 @@ class Pieces:
         self._counts: Counts = np.zeros(0, dtype=np.int64)
         self._lng: Floats = np.zeros(0)  # sums
         self._lat: Floats = np.zeros(0)
-        self._totals: defaultdict[int, Total] = defaultdict(Total)
+        self._totals: dict[int, Total] = {}
 
     def add(
         self, cells: Cells, cell_bits: int, counts: Counts, sums: tuple[Floats, Floats] | None = None
@@ -52,13 +51,9 @@ class Pieces:
 
     def add_groups(self, own: Cells, groups: Iterable[Mapping[str, Any]]) -> None:
         """Add what a ``$group`` made of the weight, in the cells that `add` has told."""
+        assert self.weight is not None
         for cell, group in zip(own.tolist(), groups, strict=True):
-            self._totals[cell].add_group(group)
-
-    def add_values(self, own: Cells, values: Iterable[Any]) -> None:
-        """Add documents with their values of the weight's field."""
-        for cell, value in zip(own.tolist(), values, strict=True):
-            self._totals[cell].add_value(value)
+            self._totals.setdefault(cell, Total(self.weight)).add_group(group)
 
     def check(self, cells: float) -> None:
         """An error if there are more cells than the caller wants."""
@@ -69,7 +64,7 @@ class Pieces:
         """The cells of the grid."""
         values = None
         if self.weight is not None:
-            values = [self._totals[cell].result(self.weight) for cell in self._cells.tolist()]
+            values = [self._totals[cell].result for cell in self._cells.tolist()]
         centres = (self._lng / self._counts, self._lat / self._counts) if self.centres else None
         return make_rows(self._cells, self.bits, self._counts, values, centres)
 
@@ -77,12 +72,10 @@ class Pieces:
         """The measure of all cells together."""
         if self.weight is None:
             return int(self._counts.sum())
-        everything = Total()
+        everything = Total(self.weight)
         for total in self._totals.values():
-            everything.count += total.count
-            everything.numbers += total.numbers
-            everything.values += total.values
-        return everything.result(self.weight)
+            everything.add(total)
+        return everything.result
 
 
 def too_many(cells: str, bits: int, most: int) -> UsageError:

@@ -20,9 +20,9 @@ from spatialnosql.joins.grid_pieces import Floats, Pieces
 from spatialnosql.joins.grid_region import Area
 from spatialnosql.joins.overlay import Pairs
 from spatialnosql.joins.passes import split
-from spatialnosql.joins.points import JoinPoints, for_find
+from spatialnosql.joins.points import JoinPoints
 from spatialnosql.joins.polygons import Polygons
-from spatialnosql.joins.undecided import decided
+from spatialnosql.joins.undecided import ASKED_AT_ONCE, GH, decided, groups_at
 from spatialnosql.rewrite.fragments import any_of, conditions
 from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Call, Steps, listed, together
@@ -151,35 +151,28 @@ class Reader:
             self._pieces.add_groups(own, groups)
 
     def _decide(self) -> Steps[None]:
-        """Read the documents of undecided geohashes, and add those that lie in the region."""
+        """Add what has undecided geohashes and lies in the region."""
         cells = np.unique(np.concatenate(self._undecided)) if self._undecided else np.zeros(0, np.uint64)
-        info, weight = self._points.info, self._pieces.weight
-        # What is computed cannot clash with the location: a weight may be a part of it.
-        wanted: dict[str, Any] = {info.gh: 1, info.location: 1}
-        wanted |= {f"_{name}": value for name, value in self._sums.items()}
-        wanted |= {} if weight is None else {"_value": f"${weight.field}"}
-        options = for_find(self._options)
-        for start in range(0, cells.size, _ASKED_AT_ONCE):
-            hashes = cells_to_strings(cells[start : start + _ASKED_AT_ONCE]).tolist()
-            asked = self._points.matching({info.gh: {"$in": hashes}})
-            documents = yield from listed(
-                self._points.collection.find, asked, wanted, **self._points.hint, **options
-            )
-            pairs = Pairs(np.arange(len(documents)), np.zeros(len(documents), dtype=np.intp))
-            inside = yield from decided(
-                self._points.collection, info, documents, pairs, Polygons([self._area]), options
-            )
-            self.documents += len(documents)
-            self._add_documents([documents[i] for i in np.flatnonzero(inside).tolist()])
+        weight = self._pieces.weight
+        sums = {name: {"$sum": value} for name, value in self._sums.items()}
+        sums |= {} if weight is None else weight.accumulators
+        for start in range(0, cells.size, ASKED_AT_ONCE):
+            hashes = cells_to_strings(cells[start : start + ASKED_AT_ONCE]).tolist()
+            groups = yield from groups_at(self._points, hashes, sums, self._options)
+            pairs = Pairs(np.arange(len(groups)), np.zeros(len(groups), dtype=np.intp))
+            inside = yield from decided(self._points, groups, pairs, Polygons([self._area]), self._options)
+            self.documents += sum(int(group["n"]) for group in groups)
+            self._add_groups([groups[i] for i in np.flatnonzero(inside).tolist()])
 
-    def _add_documents(self, documents: list[Any]) -> None:
-        if not documents:
+    def _add_groups(self, groups: list[Any]) -> None:
+        if not groups:
             return
-        cells = strings_to_cells([document[self._points.info.gh] for document in documents])
-        sums = _sums_of(documents, "_x", "_y") if self._sums else None
-        own = self._pieces.add(cells, BITS, np.ones(cells.size, dtype=np.int64), sums)
+        cells = strings_to_cells([group["_id"][GH] for group in groups])
+        counts = np.array([int(group["n"]) for group in groups], dtype=np.int64)
+        sums = _sums_of(groups, "x", "y") if self._sums else None
+        own = self._pieces.add(cells, BITS, counts, sums)
         if self._pieces.weight is not None:
-            self._pieces.add_values(own, [document.get("_value") for document in documents])
+            self._pieces.add_groups(own, groups)
 
 
 def _sums_of(documents: list[Any], x: str, y: str) -> tuple[Floats, Floats]:

@@ -70,7 +70,7 @@ def _opened(
     opened = yield from open_points(points, filter)
     reading = Reading.of(points, needed_of(projection, opened.info, place=False))
     scan = Scan(opened, reading, batch_size, options)
-    areas = yield from polygons_of(polygons, opened.info)
+    areas = yield from polygons_of(polygons, opened.info, scan.for_aggregates)
     source = JoinSource(scan, Membership(areas, scan.reader, in_turn=scan.in_session), left)
     return Found((), source, batch_size=batch_size, deadline=scan.reader.deadline)
 

@@ -79,7 +79,7 @@ def _opened(
     opened = yield from open_points(points, filter)
     reading = Reading.of(points, needed_of(projection, opened.info, place=True))
     scan = Scan(opened, reading, batch_size, options)
-    areas = yield from polygons_of(polygons, opened.info)
+    areas = yield from polygons_of(polygons, opened.info, scan.for_aggregates)
     membership = Membership(areas, scan.reader, in_turn=scan.in_session)
     source = NearestSource(scan, membership, within_m, left)
     return Found((), source, batch_size=batch_size, deadline=scan.reader.deadline)

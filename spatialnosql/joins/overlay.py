@@ -129,6 +129,16 @@ class Overlay:
         own = np.concatenate([np.arange(len(self)), whose])[order]
         return Overlay(lo, hi, self.inside.taken(own), self.border.taken(own))
 
+    def slices(self, cells: Cells, most: int) -> list[slice]:
+        """Points in parts, each with no more pairs of a point and a polygon than so many, or of a single point."""
+        segment = self.segments_of(cells)
+        # One more, of no segment at all: that of number -1.
+        counts = np.append(self.inside.counts + self.border.counts, 0)
+        held = counts[segment]
+        part = np.cumsum(held) // most
+        starts = np.flatnonzero(np.diff(part, prepend=-1)).tolist()
+        return [slice(start, end) for start, end in pairwise([*starts, len(cells)])]
+
     def pairs(self, cells: Cells, regions: Sequence[Region | None]) -> tuple[Pairs, Pairs]:
         """Which points lie in which polygons, certainly; and of which pairs only the server may say.
 

@@ -10,10 +10,13 @@ from pymongo.collection import Collection
 
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
+from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.steps import Steps
+from spatialnosql.steps import Steps, call
 from spatialnosql.writes.documents import PLAIN
 
+_OPTIONS = ("session", "comment", "maxTimeMS", "let")
+_STALE = 2.0  # times as many documents as the statistics know
 _NOT_IN_A_MATCH = ("$near", "$nearSphere", "$geoNear", "$text", "$where")
 
 
@@ -30,17 +33,31 @@ class JoinPoints:
         """The ``gh`` index; with conditions of the caller's own the server chooses, which may know a better one."""
         return {} if self.filter else {"hint": self.info.gh_index}
 
+    def trusted_histogram(self) -> Steps[Histogram | None]:
+        """The statistics; None where there are many more documents than they know of.
+
+        Then gaps that seem empty are not, and nobody knows how many keys a command would bring.
+        """
+        histogram = self.info.histogram
+        count = yield from call(self.collection.estimated_document_count)
+        return None if histogram is None or count > _STALE * histogram.total else histogram
+
     def matching(self, condition: Mapping[str, Any]) -> dict[str, Any]:
         """A condition and the caller's own."""
         return {"$and": [condition, self.filter]} if self.filter else dict(condition)
 
 
-def open_points(points: Any, filter: Mapping[str, Any] | None) -> Steps[JoinPoints]:
-    """The points of a `SpatialCollection` or of an adopted pymongo collection; a UsageError says why not."""
+def open_points(points: Any, filter: Mapping[str, Any] | None, *, newest: bool = False) -> Steps[JoinPoints]:
+    """The points of a `SpatialCollection` or of an adopted pymongo collection; a UsageError says why not.
+
+    With `newest` their statistics are read anew, not taken as they were a minute ago.
+    """
     if isinstance(points, Collection):
         points = SpatialCollection(points)
     if not isinstance(points, SpatialCollection):
         raise UsageError(f"points are a SpatialCollection or a pymongo Collection, not {points!r:.60}")
+    if newest:
+        points.forget()
     info: CollectionInfo = yield from points._load_info()
     if info.why_not is not None:
         raise UsageError(f"{info.namespace} cannot be joined: {info.why_not}")
@@ -79,7 +96,25 @@ def _operator_in(value: Any, operators: tuple[str, ...]) -> str | None:
     return None
 
 
-def for_find(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of an aggregation under the names that a find has for them."""
-    names = {"maxTimeMS": "max_time_ms"}
-    return {names.get(name, name): value for name, value in options.items()}
+def checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Options that go with every command, under the names that an aggregation has for them."""
+    names = {"max_time_ms": "maxTimeMS"}
+    given = {names.get(name, name): value for name, value in (options or {}).items()}
+    for name in given:
+        if name not in _OPTIONS:
+            raise UsageError(f"there is no option {name!r} here; there are {', '.join(_OPTIONS)}")
+    return given
+
+
+def opened_session(points: JoinPoints, options: dict[str, Any], consistent: bool) -> Steps[Any]:
+    """A session in which all is read at one moment, put into the options; None if there is one, or need not be."""
+    given = options.get("session")
+    if given is not None and consistent and not (given.options.snapshot or given.in_transaction):
+        raise UsageError(
+            "consistent=True with a session that reads each command at its own moment; give none, or one of "
+            "start_session(snapshot=True), or one in a transaction"
+        )
+    if given is not None or not consistent:
+        return None
+    options["session"] = yield from call(points.collection.database.client.start_session, snapshot=True)
+    return options["session"]

@@ -9,6 +9,7 @@ again if the user may write.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from spatialnosql.joins.read_shapes import read_shape
 from spatialnosql.steps import Steps, call, listed
 from spatialnosql.writes.documents import PLAIN
 
-MADE = 1
+MADE = 2
 """How covers are made: a greater number for a better way, so that none of the old are used."""
 RAW: CodecOptions[RawBSONDocument] = CodecOptions(
     RawBSONDocument, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -40,12 +41,20 @@ COVERS = {"$cond": [{"$isArray": "$covers"}, "$covers", []]}
 """The covers of a document, whatever somebody else may have written there."""
 
 
-def polygons_of(source: Any, info: CollectionInfo) -> Steps[Polygons]:
-    """Polygons of a collection, with covers for these points, or of whatever `Polygons.of` takes."""
+def polygons_of(
+    source: Any, info: CollectionInfo, options: Mapping[str, Any] | None = None
+) -> Steps[Polygons]:
+    """Polygons of a collection, with covers for these points, or of whatever `Polygons.of` takes.
+
+    `options` are those of the caller's commands; in a session nothing is written, which might wait for the session.
+    """
     if not isinstance(source, Collection):
         return Polygons.of(source)
-    polygons = yield from read_polygons(source, info)
+    given = {name: value for name, value in (options or {}).items() if name != "let"}
+    polygons = yield from read_polygons(source, info, given)
     stale = stale_covers(polygons, info)
+    if stale and given.get("session") is not None:
+        return with_covers(polygons, info)
     if stale:
         polygons = with_covers(polygons, info)
         with contextlib.suppress(PyMongoError):  # a reader need not be a writer
@@ -53,7 +62,11 @@ def polygons_of(source: Any, info: CollectionInfo) -> Steps[Polygons]:
     return polygons
 
 
-def read_polygons(collection: Collection[Any], info: CollectionInfo | None = None) -> Steps[Polygons]:
+def read_polygons(
+    collection: Collection[Any],
+    info: CollectionInfo | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Steps[Polygons]:
     """All polygons of a collection in the order of their ids, with the covers for these points as they are now."""
     wanted: dict[str, Any] = {"geometry": 1, "properties": 1}
     histogram = None if info is None or info.histogram is None else info.histogram.key
@@ -63,7 +76,9 @@ def read_polygons(collection: Collection[Any], info: CollectionInfo | None = Non
         wanted["covers"] = {"$filter": {"input": COVERS, "cond": {"$and": [own, same]}}}
     pipeline = [{"$sort": {"_id": 1}}, {"$project": wanted}]
     raw = collection.with_options(codec_options=RAW)
-    documents: list[RawBSONDocument] = yield from listed(raw.aggregate, pipeline, allowDiskUse=True)
+    documents: list[RawBSONDocument] = yield from listed(
+        raw.aggregate, pipeline, allowDiskUse=True, **(options or {})
+    )
     if not documents:
         raise UsageError(
             f"{collection.full_name} has no polygons; `spatialnosql polygons load FILE --into "
@@ -102,7 +117,13 @@ def is_of(cover: Any, shape: bytes) -> bool:
         and cover.get("made") == MADE
         and cover.get("shape") == shape
         and all(isinstance(cover.get(kind), list) for kind in ("interior", "boundary"))
+        and cover.get("ranges") == _digest(cover["interior"], cover["boundary"])
     )
+
+
+def _digest(interior: Any, boundary: Any) -> bytes:
+    """Of the ranges as they are stored: so that a cover that somebody has edited is not believed."""
+    return hashlib.blake2b(bson.encode({"interior": interior, "boundary": boundary}), digest_size=16).digest()
 
 
 def stale_covers(polygons: Polygons, info: CollectionInfo) -> list[int]:
@@ -171,14 +192,18 @@ def cover_to_document(
     cover: Cover, polygon: Polygon, info: CollectionInfo, histogram: bytes
 ) -> dict[str, Any]:
     """A cover as it is stored."""
+    interior, boundary = (
+        [list(pair) for pair in ranges.to_strings()] for ranges in (cover.interior, cover.boundary)
+    )
     return {
         "points": info.namespace,
         "made": MADE,
         "shape": polygon.key,
         "histogram": histogram,
         "analyzed": info.analyzed,
-        "interior": [list(pair) for pair in cover.interior.to_strings()],
-        "boundary": [list(pair) for pair in cover.boundary.to_strings()],
+        "ranges": _digest(interior, boundary),
+        "interior": interior,
+        "boundary": boundary,
     }
 
 

@@ -174,10 +174,11 @@ def sorted_out(
         try:
             feature = _read_entry(entry)
             named = own if own is not None else _id(feature, name, number)
-            before = first.setdefault(hashable_id(named), number)
-            if before != number:
+            before = first.get(hashable_id(named))
+            if before is not None:
                 raise UsageError(f"feature {before} has the same id; ids must be different")
             good.append(read_polygon(named, feature["geometry"], feature["properties"]))
+            first[hashable_id(named)] = number
         except (GeometryError, UsageError) as error:
             bad.append(BadPolygon(named, str(error), None if own is not None else number))
         if seen is not None:
@@ -234,7 +235,7 @@ def hashable_id(id: Any) -> Hashable:
         return (bool, id)
     if isinstance(id, Decimal128):
         return hashable_id(id.to_decimal())
-    if isinstance(id, str) or (isinstance(id, int | float | Decimal) and not math.isnan(id)):
+    if isinstance(id, str | int) or (isinstance(id, float | Decimal) and not math.isnan(id)):
         return id
     if isinstance(id, Mapping):
         return (dict, tuple((name, hashable_id(value)) for name, value in id.items()))

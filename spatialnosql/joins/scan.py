@@ -68,6 +68,11 @@ class Scan:
             pass  # what follows until the first read is no time of the server's
 
     @property
+    def for_aggregates(self) -> dict[str, Any]:
+        """The options that other commands of the same call have too."""
+        return {name: self._options[name] for name in ("session", "comment") if name in self._options}
+
+    @property
     def in_session(self) -> bool:
         """Whether commands must be sent one after the other."""
         return self._options.get("session") is not None

@@ -30,11 +30,13 @@ class AsOf:
 
     moment: dt.datetime  # of the last analysis
     points: int  # that were counted then
-    keys_read: int  # at the borders, of now; 0 if the borders were estimated
+    keys_read: int | None  # at the borders, of now; None if the borders were estimated
 
     def __str__(self) -> str:
-        read = f"{self.keys_read:,} keys at the borders read now" if self.keys_read else "nothing read now"
-        return f"as of {self.moment:%Y-%m-%d %H:%M:%S} UTC, of {self.points:,} points; {read}"
+        estimated = self.keys_read is None
+        read = "nothing read now" if estimated else f"{self.keys_read:,} keys at the borders read now"
+        moment = self.moment if self.moment.tzinfo is None else self.moment.astimezone(dt.timezone.utc)
+        return f"as of {moment:%Y-%m-%d %H:%M:%S} UTC, of {self.points:,} points; {read}"
 
 
 @dataclass(frozen=True)

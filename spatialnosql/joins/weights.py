@@ -17,6 +17,7 @@ from bson.decimal128 import Decimal128, create_decimal128_context
 from spatialnosql.errors import UsageError
 
 MEASURES = ("sum", "avg", "min", "max")
+_FOLDED = 4_096  # values that are kept apart: so a sum is exact to the last digits, and memory bounded
 
 
 @dataclass(frozen=True)
@@ -59,38 +60,46 @@ class Weight:
 class Total:
     """What has been added up so far."""
 
+    weight: Weight
     count: int = 0
     numbers: int = 0
-    values: list[Any] = field(default_factory=list)
+    _values: list[Any] = field(default_factory=list)
 
     def add_group(self, group: Mapping[str, Any]) -> None:
         """Add what a ``$group`` made of `Weight.accumulators`, with ``n`` for the number of documents."""
         self.count += int(group["n"])
         if group.get("v") is not None and group.get("m", 1):
             self.numbers += int(group.get("m", 1))
-            self.values.append(group["v"])
+            self._put([group["v"]])
 
-    def add_value(self, value: Any) -> None:
-        """Add one document with its value of the field."""
-        self.count += 1
-        if isinstance(value, int | float | Decimal128) and not isinstance(value, bool):
-            self.numbers += 1
-            self.values.append(value)
+    def add(self, other: Total) -> None:
+        """Add what another has added up."""
+        self.count += other.count
+        self.numbers += other.numbers
+        self._put(other._values)
 
-    def result(self, weight: Weight) -> Any:
+    def _put(self, values: list[Any]) -> None:
+        self._values += values
+        if len(self._values) > _FOLDED:
+            self._values = [self._folded()]
+
+    def _folded(self) -> Any:
+        if self.weight.measure in ("sum", "avg"):
+            return _summed(self._values)
+        return (min if self.weight.measure == "min" else max)(self._values, key=sort_key)
+
+    @property
+    def result(self) -> Any:
         """The measure; None where there is no number, but a sum of none is 0."""
-        if weight.measure == "sum":
-            return _summed(self.values)
-        if not self.values:
-            return None
-        if weight.measure == "avg":
-            total = _summed(self.values)
-            if isinstance(total, Decimal128):
-                with decimal.localcontext(create_decimal128_context()):
-                    return Decimal128(total.to_decimal() / self.numbers)
-            return total / self.numbers
-        chosen = min if weight.measure == "min" else max
-        return chosen(self.values, key=sort_key)
+        if not self._values:
+            return 0 if self.weight.measure == "sum" else None
+        total = self._folded()
+        if self.weight.measure != "avg":
+            return total
+        if isinstance(total, Decimal128):
+            with decimal.localcontext(create_decimal128_context()):
+                return Decimal128(total.to_decimal() / self.numbers)
+        return total / self.numbers
 
 
 def _summed(values: list[Any]) -> Any:
