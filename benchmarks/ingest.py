@@ -31,6 +31,7 @@ from benchmarks.data import find_columns
 from benchmarks.deployment import Bench, open_deployment
 from benchmarks.frame import aligned, cell_text
 from benchmarks.options import Options
+from benchmarks.spark import start_spark
 from spatialnosql.analyze import quick_distribution
 from spatialnosql.city import KINDS, generate_city
 from spatialnosql.placement import shard_by_hash
@@ -48,7 +49,9 @@ def run(options: Options) -> dict[str, Any]:
         open_deployment(options) as bench,
     ):
         started = time.monotonic()
-        spark, ours = start_spark(bench.uri)
+        from spark_jobs.session import LOAD_MASTER
+
+        spark, ours = start_spark("ingest", mongo_uri=bench.uri, local_master=LOAD_MASTER)
         session_s = time.monotonic() - started
         print(f"Spark started in {session_s:.1f} s", file=sys.stderr, flush=True)
         queries = {}
@@ -222,16 +225,6 @@ def scripted(bench: Bench, path: Rows) -> dict[str, Any]:
     phases = {"place": sharded - started, "load": loaded - sharded, "index": ended - loaded}
     docs = sum(held.values())
     return {"wall_s": ended - started, "phases": phases, "docs": docs, "shards": held, "memory_mb": {}}
-
-
-def start_spark(uri: str) -> tuple[Any, bool]:
-    """A session, and whether it was started here: one that was there already is not ours to stop."""
-    from pyspark import SparkContext
-
-    from spark_jobs.session import LOAD_MASTER, build_session
-
-    ours = SparkContext._active_spark_context is None
-    return build_session("spatialnosql benchmark ingest", mongo_uri=uri, local_master=LOAD_MASTER), ours
 
 
 def ingested(bench: Bench, spark: Any, path: Rows) -> dict[str, Any]:

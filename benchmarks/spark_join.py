@@ -34,6 +34,7 @@ from benchmarks.cpu import process_cpu_s
 from benchmarks.data import Area, load_polygons
 from benchmarks.frame import aligned, cell_text
 from benchmarks.options import Options
+from benchmarks.spark import start_spark
 from spatialnosql.city import generate_city
 
 ROWS = 10_000_000
@@ -50,7 +51,7 @@ def run(options: Options) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="spatialnosql-bench-") as folder:
         engines = _engines(areas)
         started = time.monotonic()
-        spark, ours = _start_spark()
+        spark, ours = start_spark("spark_join")
         session_s = time.monotonic() - started
         print(f"Spark started in {session_s:.1f} s", file=sys.stderr, flush=True)
         queries: dict[str, Any] = {}
@@ -193,16 +194,6 @@ def with_shapely(path: Path, areas: list[Area]) -> Counts:
 
 
 # -- measuring ---------------------------------------------------------------------------------------------
-
-
-def _start_spark() -> tuple[Any, bool]:
-    """A session, and whether it was started here: one that was there already is not ours to stop."""
-    from pyspark import SparkContext
-
-    from spark_jobs.session import build_session
-
-    ours = SparkContext._active_spark_context is None
-    return build_session("spatialnosql benchmark spark_join"), ours
 
 
 def _measure(

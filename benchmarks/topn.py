@@ -5,6 +5,8 @@
 - ``new``: `top_n` with polygons that were never seen: read and covered in the call
 - ``again``: `top_n` with polygons that the process has used before
 - ``as_of``: `top_n(..., as_of="last_analyze")`, polygons stored; the keys at the borders are read
+- ``spark``: the Spark join's counts of the same collection, in a session that runs already; of its clients' CPU only
+  the driver's Python is seen
 - ``estimated``: the same with the borders estimated: nothing but the polygons is read, and the counts are not exact
 
 Every variant but the last must give the same count for every polygon, not only for the first ten.
@@ -12,6 +14,8 @@ Every variant but the last must give the same count for every polygon, not only 
 
 from __future__ import annotations
 
+import contextlib
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +27,7 @@ from benchmarks.deployment import Bench, adopted_collection, hashed_collection, 
 from benchmarks.frame import Variant, compare
 from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
+from benchmarks.spark import start_spark
 from spatialnosql.cover import clear_cache
 from spatialnosql.joins.covering import forget_overlays
 from spatialnosql.joins.polygon_loading import load_polygons as store_polygons
@@ -42,15 +47,18 @@ def run(options: Options) -> dict[str, Any]:
         plain = hashed_collection(bench, "plain", points.to_documents(), len(points))
         trips = adopted_collection(bench, "geohash", points)
         stored = bench.database["areas"]
+        spark, ours = start_spark("topn", mongo_uri=bench.uri)
         store_polygons(stored, named, points=[trips])
         comparison = compare(
             ["top"],
-            _variants(plain, trips, stored, named, recorded),
+            [*_variants(plain, trips, stored, named, recorded), _spark_variant(spark, bench, trips, stored)],
             cpu=bench.cpu,
             repeats=options.repeats,
             label="Top-N",
         )
         estimate = _estimate(plain, trips, stored, named, bench)
+        if ours:
+            spark.stop()
     return {
         "benchmark": "topn",
         "n_points": len(points),
@@ -98,6 +106,23 @@ def _variants(
         variant("again", known, forget=False),
         variant("as_of", stored, forget=True, as_of="last_analyze"),
     ]
+
+
+def _spark_variant(
+    spark: Any, bench: Bench, trips: Collection[dict[str, Any]], stored: Collection[dict[str, Any]]
+) -> Variant:
+    from spark_jobs.join_job import join
+    from spark_jobs.join_work import Job
+
+    def ask(_: Any) -> dict[str, int]:
+        forget_all()
+        job = Job((trips.full_name,), stored.full_name, counts=True)
+        with contextlib.redirect_stderr(io.StringIO()):
+            joined = join(spark, job, uri=bench.uri, client=bench.database.client)
+        assert joined.counts is not None
+        return dict(sorted(joined.counts.items(), key=lambda pair: -pair[1]))
+
+    return Variant("spark", ask, size=_size)
 
 
 def one_by_one(collection: Collection[dict[str, Any]], named: dict[str, Any]) -> dict[str, int]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks import cold, containment, deployment, mbr, near, paper, throughput, worst
+from benchmarks import cold, containment, deployment, mbr, near, paper, throughput, topn, worst
 from benchmarks.cpu import ServerCpu
 from benchmarks.data import Area, Points
 from benchmarks.frame import Variant, compare
@@ -80,6 +80,25 @@ def test_containment_keeps_the_contract(
         assert part["variants"]["plain"]["docs"] > 0
     assert result["worst"] == min(part["worst"] for part in result["queries"].values())
     assert "worst single queries" in containment.table(result)
+
+
+@pytest.mark.mongo
+@pytest.mark.spark
+@pytest.mark.usefixtures("on_cluster")
+def test_topn_keeps_the_contract(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    few_polygons(monkeypatch, topn)
+    result = asked_for("topn", capsys)
+    assert result["benchmark"] == "topn"
+    assert set(result) >= PART_KEYS
+    assert list(result["variants"]) == ["plain", "rewritten", "new", "again", "as_of", "spark"]
+    assert result["equal"] is True
+    assert {values["results"] for values in result["variants"].values()} == {
+        result["variants"]["plain"]["results"]
+    }
+    assert result["variants"]["plain"]["results"] > 0
+    assert result["variants"]["rewritten"]["docs"] < result["variants"]["plain"]["docs"]
+    assert result["estimated"]["within_bounds"] is True
+    assert "borders estimated" in topn.table(result)
 
 
 @pytest.mark.mongo
