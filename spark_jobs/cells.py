@@ -23,8 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.geohash_column import BITS, GEOHASH_DIGITS, cell_at, cell_column
 from spark_jobs.points import FORMATS, LAT, LNG, read_collection, read_files, select_points
 from spark_jobs.session import add_spark_arguments, build_session, session_config, spark_errors
-from spatialnosql.errors import SpatialNoSQLError, UsageError
-from spatialnosql.uri import URI_VARIABLE, redact, resolve_uri
+from spark_jobs.submitting import submitted
+from spatialnosql.errors import UsageError
+from spatialnosql.uri import URI_VARIABLE, resolve_uri
 
 DEFAULT_BITS = 30
 
@@ -172,17 +173,8 @@ def describe(summary: Summary) -> str:
 
 
 def main() -> int:
-    """The job under spark-submit: the same arguments, errors in one line."""
-    parser = argparse.ArgumentParser(prog="cells.py", description=(__doc__ or "").partition("\n")[0])
-    add_arguments(parser)
-    args = parser.parse_args()
-    try:
-        return run(args)
-    except (SpatialNoSQLError, OSError) as error:
-        if args.debug:
-            raise
-        print(f"cells.py: {redact(str(error))}", file=sys.stderr)
-        return 1
+    """The job under spark-submit."""
+    return submitted("cells.py", __doc__, add_arguments, run)
 
 
 def _bits(text: str) -> int:

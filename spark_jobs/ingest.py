@@ -16,16 +16,15 @@ from pathlib import Path
 if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec("spark_jobs") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from pymongo.errors import PyMongoError
 
 from spark_jobs.ingest_job import ingest
 from spark_jobs.ingest_work import Job
 from spark_jobs.screening import parse_bounds
 from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
 from spark_jobs.sources import FORMATS
-from spatialnosql.cli import explain
+from spark_jobs.submitting import names, submitted
 from spatialnosql.cluster.deployment import connect, describe
-from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.errors import UsageError
 from spatialnosql.geohash import BITS
 from spatialnosql.info import GH_FIELD
 from spatialnosql.ingestion import Ingestion
@@ -62,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--into", required=True, metavar="DB.COLLECTION", help="the collection to fill or append to"
     )
     target.add_argument(
-        "--select", type=_names, default=(), metavar="A,B", help="columns to store (default: all others)"
+        "--select", type=names, default=(), metavar="A,B", help="columns to store (default: all others)"
     )
     target.add_argument(
         "--rename", metavar="OLD=NEW", action="append", default=[], type=_pair, help="may be repeated"
     )
     target.add_argument(
         "--key",
-        type=_names,
+        type=names,
         default=(),
         metavar="A,B",
         help="columns that identify a row: the same key again replaces it, wherever it was "
@@ -201,21 +200,8 @@ def run_job(job: Job, uri: str, args: argparse.Namespace) -> Ingestion:
 
 
 def main() -> int:
-    """The job under spark-submit: the same arguments, errors in one line."""
-    parser = argparse.ArgumentParser(prog="ingest.py", description=(__doc__ or "").partition("\n")[0])
-    add_arguments(parser)
-    args = parser.parse_args()
-    try:
-        return run(args)
-    except (SpatialNoSQLError, PyMongoError, OSError) as error:
-        if args.debug:
-            raise
-        print(f"ingest.py: {explain(error)}", file=sys.stderr)
-        return 1
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+    """The job under spark-submit."""
+    return submitted("ingest.py", __doc__, add_arguments, run)
 
 
 def _pair(text: str) -> tuple[str, str]:

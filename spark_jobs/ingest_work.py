@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.collection import Collection
 from pyspark.sql import SparkSession
 
+from spark_jobs.phases import Phased
 from spark_jobs.screening import Box
 from spatialnosql.cluster.deployment import Deployment
 from spatialnosql.info import GH_FIELD, CollectionInfo
@@ -52,7 +50,7 @@ class Job:
 
 
 @dataclass
-class Work:
+class Work(Phased):
     """What the phases share."""
 
     spark: SparkSession
@@ -62,17 +60,6 @@ class Work:
     deployment: Deployment
     stored: dict[str, Any]  # the metadata as found at the start
     present: int  # documents in the collection, at the start
-    phases: dict[str, float] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def phase(self, name: str, words: str) -> Iterator[None]:
-        """Say what is being done, and how long it took."""
-        print(f"{words} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - started
 
     @property
     def info(self) -> CollectionInfo:

@@ -18,16 +18,14 @@ from typing import Any
 if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec("spark_jobs") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bson import json_util
-from pymongo.errors import PyMongoError
-
 from spark_jobs.join_job import join
 from spark_jobs.join_work import AUTO, BROADCAST_MB, INNER, LEFT, STRATEGIES, Job, Joined
 from spark_jobs.session import add_spark_arguments, build_session, session_config, spark_errors
 from spark_jobs.sources import FORMATS
-from spatialnosql.cli import explain
+from spark_jobs.submitting import names, submitted
 from spatialnosql.cluster.deployment import connect, describe
-from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.errors import UsageError
+from spatialnosql.joins.arguments import add_filter, read_filter
 from spatialnosql.uri import URI_VARIABLE, resolve_uri
 
 
@@ -47,12 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     points.add_argument(
         "--point", metavar="COLUMN", help="GeoJSON points or pairs, instead of --lon and --lat"
     )
-    points.add_argument(
-        "--filter", type=_document, metavar="JSON", help="what else documents of a collection must meet"
-    )
+    add_filter(points)
     points.add_argument(
         "--select",
-        type=_names,
+        type=names,
         default=(),
         metavar="A,B",
         help="columns kept beside the polygon (default: all of files; of a collection _id, lng and lat)",
@@ -128,7 +124,7 @@ def job_of(args: argparse.Namespace) -> Job:
         args.lon,
         args.lat,
         args.point,
-        args.filter,
+        read_filter(args),
         args.select,
         args.polygon_id,
         args.name,
@@ -162,31 +158,8 @@ def run_job(job: Job, uri: str | None, args: argparse.Namespace) -> Joined:
 
 
 def main() -> int:
-    """The job under spark-submit: the same arguments, errors in one line."""
-    parser = argparse.ArgumentParser(prog="join.py", description=(__doc__ or "").partition("\n")[0])
-    add_arguments(parser)
-    args = parser.parse_args()
-    try:
-        return run(args)
-    except (SpatialNoSQLError, PyMongoError, OSError) as error:
-        if args.debug:
-            raise
-        print(f"join.py: {explain(error)}", file=sys.stderr)
-        return 1
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _document(text: str) -> dict[str, Any]:
-    try:
-        read = json_util.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
-    if not isinstance(read, dict):
-        raise argparse.ArgumentTypeError(f"{text!r} is no document")
-    return read
+    """The job under spark-submit."""
+    return submitted("join.py", __doc__, add_arguments, run)
 
 
 def _megabytes(text: str) -> float:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_jobs.phases import Phased
 from spark_jobs.points import COMPRESSED, SUFFIXES
 from spatialnosql.errors import UsageError
 
@@ -94,7 +92,7 @@ def is_file(source: str) -> bool:
 
 
 @dataclass
-class Joined:
+class Joined(Phased):
     """What a join did."""
 
     points: str
@@ -113,18 +111,7 @@ class Joined:
     ranges: int = 0  # that points were read in
     out: str | None = None
     counts: dict[str, int] | None = None
-    phases: dict[str, float] = field(default_factory=dict)
     spark_start_s: float = 0.0
-
-    @contextlib.contextmanager
-    def phase(self, name: str, words: str) -> Iterator[None]:
-        """Say what is being done, and how long it took."""
-        print(f"{words} ...", file=sys.stderr, flush=True)
-        started = time.monotonic()
-        try:
-            yield
-        finally:
-            self.phases[name] = self.phases.get(name, 0.0) + time.monotonic() - started
 
     @property
     def seconds(self) -> float:

@@ -1,8 +1,8 @@
 """Counts settled in the client: run a plan against the server.
 
 The two commands are sent side by side, and each sees its own moment: a document that moves from one kind of range to
-the other in between may be counted twice or not at all. Who minds asks for `consistent`: then both read at one cluster
-time, in turn, in a snapshot session. In a transaction, or with the read concern "snapshot", it is so anyway.
+the other in between may be counted twice or not at all. Who minds asks for `consistent`: then both read at one moment,
+in turn. With the read concern "snapshot" it is so anyway, and in a transaction.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pymongo.errors import OperationFailure
 from spatialnosql.deadline import Deadline
 from spatialnosql.geohash import cells_to_strings, strings_to_cells
 from spatialnosql.info import CollectionInfo
+from spatialnosql.one_moment import at_one_moment
 from spatialnosql.places import settled_by_place
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Plan
@@ -41,11 +42,10 @@ def settled_count(collection: Any, plan: Plan, info: CollectionInfo, options: di
     options = dict(options)
     skip, limit = options.pop("skip", 0), options.pop("limit", 0)
     if options.pop("consistent", False) and options.get("session") is None:
-        session = yield from call(collection.database.client.start_session, snapshot=True)
-        try:
-            total = yield from _total(collection, plan, info, {**options, "session": session})
-        finally:
-            yield from call(session.end_session)
+        total = yield from at_one_moment(
+            collection.database.client,
+            lambda session: _total(collection, plan, info, {**options, "session": session}),
+        )
     else:
         total = yield from _total(collection, plan, info, options)
     total = max(0, total - int(skip))

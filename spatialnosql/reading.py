@@ -51,9 +51,10 @@ class Reader:
         """Which of some documents meet conditions: the server says so."""
         gh = self.info.gh
         known: set[bytes] = set()
-        for start in range(0, len(documents), _ASKED_AT_ONCE):
-            hashes = sorted({document[gh] for document in documents[start : start + _ASKED_AT_ONCE]})
-            asked = {**tests, "$and": [*tests.get("$and", ()), {gh: {"$in": hashes}}]}
+        hashes = sorted({document[gh] for document in documents})
+        for start in range(0, len(hashes), _ASKED_AT_ONCE):
+            some = {gh: {"$in": hashes[start : start + _ASKED_AT_ONCE]}}
+            asked = {**tests, "$and": [*tests.get("$and", ()), some]}
             answers = yield from listed(self.collection.find, asked, {"_id": 1, gh: 1}, **self._given(hint))
             known.update(self._name(answer) for answer in answers)
         return [self._name(document) in known for document in documents]

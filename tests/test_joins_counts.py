@@ -16,6 +16,7 @@ from places import CENTRES, Setup, documents, make_collection, register
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
 from spies import answers_of
 
 from spatialnosql.analyze import analyze
@@ -23,8 +24,7 @@ from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import points_to_strings
 from spatialnosql.histogram import Histogram
-from spatialnosql.joins import count_by_polygon as counting
-from spatialnosql.joins import undecided
+from spatialnosql.joins import range_reading, undecided
 from spatialnosql.joins.count_by_polygon import count_by_polygon
 from spatialnosql.joins.polygons import Polygons
 from spatialnosql.joins.tallies import Tallies
@@ -222,7 +222,7 @@ def test_a_pymongo_collection_will_do_and_any_way_to_give_polygons(points: Point
 
 def test_nothing_is_fetched_and_only_borders_come(points: Points, monkeypatch: pytest.MonkeyPatch) -> None:
     areas = tiles()
-    sent = answers_of(monkeypatch, counting._Counter, "_read")
+    sent = answers_of(monkeypatch, range_reading, "command")
     found = count_by_polygon(points, areas)
     assert sum(one.count for one in found) > 200
     pipelines = [call.arguments[0] for call in sent]
@@ -358,8 +358,8 @@ def test_bad_arguments(points: Points, given: dict[str, Any], why: str) -> None:
 def test_many_keys_come_in_several_commands(
     points: Points, areas: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_KEYS_AT_ONCE", 100)
-    sent = answers_of(monkeypatch, counting._Counter, "_read")
+    monkeypatch.setattr(range_reading, "KEYS_AT_ONCE", 100)
+    sent = answers_of(monkeypatch, range_reading, "command")
     assert counts(count_by_polygon(points, areas)) == asked_one_by_one(points, areas)
     assert len(sent) > 8
 
@@ -367,7 +367,7 @@ def test_many_keys_come_in_several_commands(
 def test_keys_that_do_not_fit_into_one_document_come_one_by_one(
     points: Points, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, failed = counting.together, []
+    real, failed = range_reading.together, []
 
     def together(calls: Any, **options: Any) -> Any:
         if not failed:
@@ -375,8 +375,8 @@ def test_keys_that_do_not_fit_into_one_document_come_one_by_one(
             raise OperationFailure("too large", 10334)
         return real(calls, **options)
 
-    monkeypatch.setattr(counting, "together", together)
-    sent = answers_of(monkeypatch, counting._Counter, "_read")
+    monkeypatch.setattr(range_reading, "together", together)
+    sent = answers_of(monkeypatch, range_reading, "command")
     assert counts(count_by_polygon(points, tiles())) == asked_one_by_one(points, tiles())
     assert failed
     assert any(call.arguments[0][1]["$group"]["_id"] == "$gh" for call in sent)
@@ -427,7 +427,7 @@ def test_at_one_moment_while_points_move(client: MongoClient[dict[str, Any]]) ->
         done.set()
         mover.join()
     # The last move may still be under way between the shards: of one moment both are the same.
-    with client.start_session(snapshot=True) as session:
+    with client.start_session() as session, session.start_transaction(ReadConcern("snapshot")):
         found = count_by_polygon(points, areas, session=session, consistent=True)
         expected = {
             name: collection.count_documents(
@@ -474,7 +474,7 @@ def test_statistics_that_are_far_behind_do_not_decide_what_is_read(
     collection = make_collection(database, "points", Setup(), content)
     register(collection, Setup(), Histogram.of_cells(np.zeros(0, dtype=np.uint64), 40))  # while it was empty
     areas = {"small": square(2.3500, 48.8600, 0.0004), "far": square(-73.9800, 40.7500, 0.0004)}
-    sent = answers_of(monkeypatch, counting._Counter, "_read")
+    sent = answers_of(monkeypatch, range_reading, "command")
     points = SpatialCollection(collection)
     assert counts(count_by_polygon(points, areas)) == asked_one_by_one(points, areas)
     assert sent

@@ -31,7 +31,7 @@ from spatialnosql.examined import examine_aggregate
 from spatialnosql.geohash import BITS, cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.joins import grid_precision, grid_reading
+from spatialnosql.joins import grid_precision, range_reading
 from spatialnosql.joins.grid import Grid, GridCell, grid
 from spatialnosql.joins.grid_cells import cell_names
 from spatialnosql.joins.grid_precision import (
@@ -457,13 +457,13 @@ def test_about_so_many_cells(plain: Any, region: Any, cells: int) -> None:
 
 def calls_of(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     made: list[Call] = []
-    read = Reader._read
+    read = range_reading.command
 
-    def noted(self: Reader, *arguments: Any, **options: Any) -> Call:
-        made.append(read(self, *arguments, **options))
+    def noted(*arguments: Any, **options: Any) -> Call:
+        made.append(read(*arguments, **options))
         return made[-1]
 
-    monkeypatch.setattr(Reader, "_read", noted)
+    monkeypatch.setattr(range_reading, "command", noted)
     return made
 
 
@@ -503,7 +503,7 @@ def test_groups_are_coarser_where_they_would_be_too_many(plain: Any, monkeypatch
 
 def test_keys_in_many_commands(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = calls_of(monkeypatch)
-    monkeypatch.setattr(grid_reading, "_KEYS_AT_ONCE", 200_000)  # of a thousand times as many as there are
+    monkeypatch.setattr(range_reading, "KEYS_AT_ONCE", 200_000)  # of a thousand times as many as there are
     made = grid(known(plain), None, 60)
     assert_same(made, expected(plain, None, 60))
     assert len(calls) > 8
@@ -511,17 +511,17 @@ def test_keys_in_many_commands(plain: Any, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_more_keys_than_a_document_holds(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses documents over 16 MB; statistics that were wrong by so much are not the caller's trouble."""
-    real, sizes = Reader._read, []
+    real, sizes = range_reading.command, []
 
-    def too_large(self: Reader, *arguments: Any, whole: bool = True) -> Call:
-        call = real(self, *arguments, whole=whole)
+    def too_large(points: Any, request: Any, *arguments: Any, whole: bool = True) -> Call:
+        call = real(points, request, *arguments, whole=whole)
         sizes.append(whole)
-        if not whole or not arguments[2]:
+        if not whole or not request.border:
             return call
         many = {"$map": {"input": {"$range": [0, 2_000_000]}, "in": "a string"}}
         return replace(call, arguments=([*call.arguments[0], {"$set": {"keys": many}}],))
 
-    monkeypatch.setattr(Reader, "_read", too_large)
+    monkeypatch.setattr(range_reading, "command", too_large)
     assert_same(grid(known(plain), CIRCLE, 30), expected(plain, CIRCLE, 30))
     assert sizes == [True, True, False, False]
 
@@ -673,9 +673,9 @@ def test_estimated_borders_have_bounds_that_hold(plain: Any, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"filter": {"n": 1}}, "no filter, no weight, no exact centre"),
-        ({"weight": "n"}, "no filter, no weight, no exact centre"),
-        ({"centre": "exact"}, "no filter, no weight, no exact centre"),
+        ({"filter": {"n": 1}}, "no filter, no weight"),
+        ({"weight": "n"}, "no filter, no weight"),
+        ({"centre": "exact"}, "no exact centre"),
         ({"precision": 36}, "have cells of 35 bits and cannot make a grid of 36"),
     ],
 )
@@ -807,12 +807,17 @@ def test_as_of_in_the_command(command: Any) -> None:
     ("options", "message"),
     [
         (["--bits", "77"], "77 does not exist"),
-        (["--within", "no"], "--within is no JSON"),
-        (["--filter", "[1]"], "--filter is '[1]'; it must be a JSON object"),
+        (["--within", "no"], "--within: the query is no JSON"),
+        (["--filter", "[1]"], "--filter takes a document ({...}), not a pipeline"),
         (["--points"], "give --out"),
-        (["--weight", "median:fare"], "is not understood"),
         (["--bits", "40", "--most-cells", "10"], "cells here; ask for a coarser one"),
     ],
 )
 def test_errors_of_the_command(command: Any, options: list[str], message: str) -> None:
     assert message in command(*options, code=1)
+
+
+def test_a_measure_that_does_not_exist(plain: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["grid", plain.full_name, "--weight", "median:fare"])
+    assert "'median:fare' is not one of sum, avg, min, max" in capsys.readouterr().err

@@ -268,6 +268,13 @@ def test_ids_that_python_takes_for_equal_are_different_polygons() -> None:
         Polygons([*made, made[0]])
 
 
+def test_numbers_that_mongodb_does_not_know_are_a_clear_error() -> None:
+    ring = np.array([[2, 48], [3, 48], [3, 49], [2, 48]], dtype=np.int64)
+    polygons = Polygons.of({"a": {"type": "Polygon", "coordinates": [list(map(list, ring))]}})
+    with pytest.raises(GeometryError, match="polygon 'a' cannot be sent to MongoDB"):
+        _ = polygons.key
+
+
 @pytest.mark.parametrize("source", [None, 5, "a file", [1], {"type": "Polygon"}])
 def test_what_is_no_set_of_polygons_is_refused(source: Any) -> None:
     with pytest.raises((UsageError, GeometryError)):

@@ -3,8 +3,7 @@
 What lies inside the region is grouped by the servers, from the index alone if neither a filter, a weight nor an exact
 centre is asked for; at its border the keys come to the client and are settled there, so that a cell on the border
 counts only the points of the region. The commands are sent side by side and each sees its own moment: while points
-change, one that moves may be counted twice or not at all. With `consistent` all of them read at one cluster time, in
-turn.
+change, one that moves may be counted twice or not at all. With `consistent` all of them read at one moment, in turn.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from spatialnosql.cover import Cover
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import BITS
 from spatialnosql.histogram import Histogram
-from spatialnosql.joins.count_by_polygon import AS_OF
+from spatialnosql.joins.asked import Asked
 from spatialnosql.joins.grid_cells import Grid, GridCell
 from spatialnosql.joins.grid_pieces import Pieces, too_many
 from spatialnosql.joins.grid_precision import (
@@ -33,12 +32,11 @@ from spatialnosql.joins.grid_precision import (
 from spatialnosql.joins.grid_reading import Reader
 from spatialnosql.joins.grid_region import Area, read_region
 from spatialnosql.joins.grid_stored import check_stored, check_stored_bits, estimated_rows
-from spatialnosql.joins.points import JoinPoints, checked_options, open_points, opened_session
+from spatialnosql.joins.points import JoinPoints
 from spatialnosql.joins.tallies import AsOf
-from spatialnosql.joins.weights import Weight
 from spatialnosql.steps import Steps, call, run
 
-__all__ = ["CENTRES", "Grid", "GridCell", "grid", "grid_steps"]
+__all__ = ["CENTRES", "Grid", "GridCell", "grid"]
 
 CENTRES = ("index", "exact", "none")
 
@@ -84,65 +82,43 @@ def grid(
     >>> heat = grid(trips, {"$centerSphere": [[-73.98, 40.75], 0.001]}, cells=500)
     >>> heat[0].cell, heat[0].count, heat[0].centre
     """
-    return run(
-        grid_steps(
-            points,
-            region,
-            precision,
-            cells=cells,
-            filter=filter,
-            weight=weight,
-            centre=centre,
-            as_of=as_of,
-            borders=borders,
-            consistent=consistent,
-            most_cells=most_cells,
-            options=options,
-        )
-    )
+    _check(precision, cells, centre, most_cells)
+    asked = Asked.of(filter, weight, as_of, borders, consistent, options)
+    return run(_made(points, read_region(region), asked, precision, cells, centre, most_cells))
 
 
-def grid_steps(
+def _made(
     points: Any,
-    region: Any = None,
-    precision: int | None = None,
-    *,
-    cells: int | None = None,
-    filter: Mapping[str, Any] | None = None,
-    weight: Any = None,
-    centre: str = "index",
-    as_of: str | None = None,
-    borders: str = "read",
-    consistent: bool = False,
-    most_cells: int = MOST_CELLS,
-    options: Mapping[str, Any] | None = None,
+    area: Area,
+    asked: Asked,
+    precision: int | None,
+    cells: int | None,
+    centre: str,
+    most_cells: int,
 ) -> Steps[Grid]:
-    """The steps of `grid`."""
-    _check(precision, cells, centre, as_of, borders, most_cells)
-    measured, area, given = Weight.of(weight), read_region(region), checked_options(options)
-    opened = yield from open_points(points, filter, newest=as_of is not None)
-    if as_of is not None:
-        check_stored(opened, area, measured, centre)
+    opened = yield from asked.opened(points)
+    if asked.stored:
+        check_stored(area, centre)
     cover = area.cover(opened.info)
     known = None
     if opened.info.histogram is not None and cover is not None:
         known = statistics_of(opened.info.histogram, area, cover)
-    bits = _bits(precision, cells, known, opened, area, stored=as_of is not None)
+    bits = _bits(precision, cells, known, opened, area, stored=asked.stored)
     _check_size(bits, cover, opened, most_cells)
-    pieces = Pieces(bits, measured, most_cells, centres=centre != "none")
-    if as_of is not None and borders == "estimated":
+    if asked.estimated:
         assert cover is not None  # what only the server knows was refused
+        pieces = Pieces(bits, asked.weight, most_cells, centres=centre != "none")
         return _estimated(opened, area, cover, pieces)
-    session = yield from opened_session(opened, given, consistent)
-    try:
-        reader = Reader(opened, area, pieces, given, exact=centre == "exact")
-        if as_of is not None:
+
+    def work(options: dict[str, Any]) -> Steps[Grid]:
+        pieces = Pieces(bits, asked.weight, most_cells, centres=centre != "none")
+        reader = Reader(opened, area, pieces, options, exact=centre == "exact")
+        if asked.stored:
             assert cover is not None
             return (yield from _stored(opened, cover, pieces, reader))
         return (yield from _read(opened, area, cover, pieces, reader, known, centre))
-    finally:
-        if session is not None:
-            yield from call(session.end_session)
+
+    return (yield from asked.in_session(opened, work))
 
 
 def _read(
@@ -235,7 +211,7 @@ def _estimated(points: JoinPoints, area: Area, cover: Cover, pieces: Pieces) -> 
 # -- what was asked ---------------------------------------------------------------------------------------
 
 
-def _check(precision: Any, cells: Any, centre: Any, as_of: Any, borders: Any, most_cells: Any) -> None:
+def _check(precision: Any, cells: Any, centre: Any, most_cells: Any) -> None:
     if (precision is None) == (cells is None):
         raise UsageError("how fine? Give either precision in bits, such as 30, or cells, such as cells=500")
     for name, number in (("cells", cells), ("most_cells", most_cells)):
@@ -245,12 +221,6 @@ def _check(precision: Any, cells: Any, centre: Any, as_of: Any, borders: Any, mo
         check_bits(precision)
     if centre not in CENTRES:
         raise UsageError(f"centre is {centre!r}; it must be one of {', '.join(map(repr, CENTRES))}")
-    if borders not in ("read", "estimated"):
-        raise UsageError(f"borders is {borders!r}; it must be 'read' or 'estimated'")
-    if as_of not in (None, AS_OF):
-        raise UsageError(f"as_of is {as_of!r}; it must be {AS_OF!r}, or None for now")
-    if borders == "estimated" and as_of is None:
-        raise UsageError(f"borders='estimated' goes with as_of={AS_OF!r}: what is of now is read")
 
 
 def _bits(

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bson import json_util
-
 from spatialnosql.cli import EXIT_OK, add_common_arguments
+from spatialnosql.collection import SpatialCollection
 from spatialnosql.cover_command import read_shapes
 from spatialnosql.errors import UsageError
-from spatialnosql.joins.count_by_polygon import AS_OF
+from spatialnosql.joins.arguments import add_asked, asked_of, read_document
 from spatialnosql.joins.grid import CENTRES, grid
 from spatialnosql.joins.grid_cells import Grid
 from spatialnosql.joins.grid_precision import MOST_CELLS
+from spatialnosql.joins.weights import Weight
 from spatialnosql.target import add_target, opened_collection
 
 _CELLS = 500
@@ -36,20 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fine.add_argument(
         "--cells", type=int, metavar="N", help=f"about so many cells, by the statistics (default: {_CELLS})"
     )
-    parser.add_argument("--filter", metavar="JSON", help="what else documents must meet")
-    parser.add_argument(
-        "--weight", metavar="MEASURE", help="a field, for its sum; or sum:, avg:, min:, max:FIELD"
-    )
     parser.add_argument(
         "--centre", choices=CENTRES, default="index", help="the centres of points (default: %(default)s)"
     )
-    parser.add_argument("--as-of", choices=(AS_OF,), help="answer from the statistics, and say of when")
-    parser.add_argument(
-        "--borders",
-        choices=("read", "estimated"),
-        default="read",
-        help="with --as-of: the keys at the border are read (default), or estimated",
-    )
+    add_asked(parser)
     parser.add_argument(
         "--most-cells",
         type=int,
@@ -70,19 +60,15 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--points are the centres in the file of --out; give --out, and no --centre none")
     region = _region(args)
     cells = _CELLS if args.bits is None and args.cells is None else args.cells
-    asked = None if args.filter is None else _json(args.filter, "--filter")
     with opened_collection(args) as collection:
         made = grid(
-            collection,
+            SpatialCollection(collection, trust_gh=args.trust_gh),
             region,
             args.bits,
             cells=cells,
-            filter=asked,
-            weight=_weight(args.weight),
             centre=args.centre,
-            as_of=args.as_of,
-            borders=args.borders,
             most_cells=args.most_cells,
+            **asked_of(args),
         )
     if args.out is not None:
         args.out.write_text(json.dumps(made.to_geojson(centres=args.points)) + "\n")
@@ -97,38 +83,22 @@ def run(args: argparse.Namespace) -> int:
 
 def _region(args: argparse.Namespace) -> Any:
     if args.within is not None:
-        return _json(args.within, "--within")
+        return read_document(args.within, "--within")
     if args.region is None:
         return None
     shapes = [shape.geometry for shape in read_shapes(args.region)]
     return shapes[0] if len(shapes) == 1 else {"type": "GeometryCollection", "geometries": shapes}
 
 
-def _json(text: str, option: str) -> Any:
-    try:
-        value = json_util.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{option} is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{option} is {text!r:.60}; it must be a JSON object")
-    return value
-
-
-def _weight(text: str | None) -> Any:
-    if text is None:
-        return None
-    measure, colon, field = text.partition(":")
-    return {f"${measure}": f"${field}"} if colon else text
-
-
-def _lines(namespace: str, made: Grid, weight: str | None) -> Iterator[str]:
+def _lines(namespace: str, made: Grid, weight: Weight | None) -> Iterator[str]:
     yield f"{namespace}: {made.total:,} points in {len(made):,} cells of {made.bits} bits, {made.how}"
     if made.as_of is not None:
         yield f"{str(made.as_of)[0].upper()}{str(made.as_of)[1:]}"
     if made.unplaced:
         yield f"In no cell, for they have no one place: {made.unplaced:,} documents"
+    measure = "" if weight is None else f"{weight.measure}:{weight.field}"
     if weight is not None:
-        yield f"{weight} of all: {_number(made.value)}"
+        yield f"{measure} of all: {_number(made.value)}"
     if made.centre_error is not None and len(made):
         yield f"Centres are off by at most {made.centre_error:.2g} of a cell's width and height"
     shown = made.top(_SHOWN)
@@ -137,7 +107,7 @@ def _lines(namespace: str, made: Grid, weight: str | None) -> Iterator[str]:
     width = max(5, *(len(row.cell) for row in shown))
     estimated = shown[0].low is not None
     head = [f"{'cell':{width}}", f"{'count':>12}"]
-    head += [f"{weight:>16}"] if weight is not None else []
+    head += [f"{measure:>16}"] if weight is not None else []
     head += [f"{'at least':>12}", f"{'at most':>12}"] if estimated else []
     yield "  " + "  ".join([*head, "centre"] if shown[0].centre is not None else head)
     for row in shown:

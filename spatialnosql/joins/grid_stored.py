@@ -12,32 +12,18 @@ from spatialnosql.errors import UsageError
 from spatialnosql.geohash import BITS, cells_to_bounds
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
+from spatialnosql.joins.estimates import shares_inside
 from spatialnosql.joins.grid_cells import GridCell, make_rows
 from spatialnosql.joins.grid_pieces import sums_by_place
 from spatialnosql.joins.grid_region import Area
-from spatialnosql.joins.points import JoinPoints
-from spatialnosql.joins.weights import Weight
-from spatialnosql.region import OUT
-
-_PLACES = ((0.25, 0.25), (0.75, 0.25), (0.25, 0.75), (0.75, 0.75))
 
 
-def check_stored(points: JoinPoints, area: Area, weight: Weight | None, centre: str) -> Histogram:
-    """The statistics, if they can answer what is asked."""
-    info = points.info
-    if points.filter or weight is not None or centre == "exact":
-        raise UsageError(
-            "as_of knows how many points lie where, not what their fields are: no filter, no weight, no exact centre"
-        )
-    if info.histogram is None or info.analyzed is None:
-        raise UsageError(f"{info.namespace} has no statistics; run `spatialnosql analyze {info.namespace}`")
-    if info.unhashed:
-        raise UsageError(
-            f"{info.namespace} may hold documents without a geohash, of which no statistics tell"
-        )
+def check_stored(area: Area, centre: str) -> None:
+    """Whether statistics can answer what is asked of a grid."""
+    if centre == "exact":
+        raise UsageError("as_of knows in which cells points lie, not where in them: no exact centre")
     if area.only_the_server_knows:
         raise UsageError(f"of this region only the server can tell: {area.why_not}")
-    return info.histogram
 
 
 def check_stored_bits(bits: int, info: CollectionInfo) -> None:
@@ -61,13 +47,9 @@ def estimated_rows(
     west, south, east, north = cells_to_bounds(histogram.cells, histogram.bits)
     if border.size:
         assert area.region is not None  # it has a border
-        boxes = np.stack([side[border] for side in (west, south, east, north)], axis=1)
-        touched = area.region.refine(boxes)[0] != OUT
+        touched, about = shares_inside(area.region, histogram.cells[border], histogram.bits)
         most[border] = np.where(touched, histogram.counts[border], 0)
-        for x, y in _PLACES:
-            lng, lat = west + x * (east - west), south + y * (north - south)
-            hit = touched & (area.region.settle(lng[border], lat[border]) != OUT)
-            share[border] += hit * histogram.counts[border] / len(_PLACES)
+        share[border] = about * histogram.counts[border]
     known = most > 0
     unique, place = np.unique(histogram.cells[known] >> np.uint64(histogram.bits - bits), return_inverse=True)
 

@@ -11,7 +11,8 @@ once. With a ``session`` of snapshot reads everything is of one moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,24 +56,34 @@ def join(
     ...     for trip, names in joined:
     ...         print(trip["fare"], *names)
     """
-    return run(_opened(points, polygons, checked_how(how), filter, projection, batch_size, options))
+    left = checked_how(how)
+    asked = Asking(points, polygons, filter, projection, batch_size, options)
+    return run(opened_cursor(asked, lambda scan, membership: JoinSource(scan, membership, left)))
 
 
-def _opened(
-    points: Any,
-    polygons: Any,
-    left: bool,
-    filter: Mapping[str, Any] | None,
-    projection: Any,
-    batch_size: int,
-    options: Mapping[str, Any],
+@dataclass(frozen=True)
+class Asking:
+    """What is asked of a cursor over points and polygons, as it was given."""
+
+    points: Any
+    polygons: Any
+    filter: Mapping[str, Any] | None
+    projection: Any
+    batch_size: int
+    options: Mapping[str, Any]
+
+
+def opened_cursor(
+    asked: Asking, source: Callable[[Scan, Membership], ScanSource], *, place: bool = False
 ) -> Steps[Found]:
-    opened = yield from open_points(points, filter)
-    reading = Reading.of(points, needed_of(projection, opened.info, place=False))
-    scan = Scan(opened, reading, batch_size, options)
-    areas = yield from polygons_of(polygons, opened.info, scan.for_aggregates)
-    source = JoinSource(scan, Membership(areas, scan.reader, in_turn=scan.in_session), left)
-    return Found((), source, batch_size=batch_size, deadline=scan.reader.deadline)
+    """A cursor of what a source makes of the points; with `place`, of their coordinates too."""
+    opened = yield from open_points(asked.points, asked.filter)
+    reading = Reading.of(asked.points, needed_of(asked.projection, opened.info, place=place))
+    scan = Scan(opened, reading, asked.batch_size, asked.options)
+    areas = yield from polygons_of(asked.polygons, opened.info, scan.for_aggregates)
+    membership = Membership(areas, scan.reader, in_turn=scan.in_session)
+    answers = source(scan, membership)
+    return Found((), answers, batch_size=asked.batch_size, deadline=scan.reader.deadline)
 
 
 class JoinSource(ScanSource):

@@ -20,12 +20,10 @@ from spatialnosql.errors import UsageError
 from spatialnosql.found import Found
 from spatialnosql.geohash import Cells
 from spatialnosql.joins.distances import Borders, Surroundings
-from spatialnosql.joins.join import candidates
+from spatialnosql.joins.join import Asking, candidates, opened_cursor
 from spatialnosql.joins.membership import Membership, joined_pairs
 from spatialnosql.joins.overlay import Pairs
-from spatialnosql.joins.points import open_points
-from spatialnosql.joins.polygon_collection import polygons_of
-from spatialnosql.joins.scan import Reading, Scan, ScanSource, checked_how, needed_of
+from spatialnosql.joins.scan import Scan, ScanSource, checked_how
 from spatialnosql.places import places
 from spatialnosql.region import OUT
 from spatialnosql.sphere import Floats
@@ -63,26 +61,12 @@ def nearest_polygon(
     ...     print(stop["_id"], name, round(metres))
     """
     left, reach = checked_how(how), checked_distance(within_m)
-    return run(_opened(points, polygons, reach, left, filter, projection, batch_size, options))
-
-
-def _opened(
-    points: Any,
-    polygons: Any,
-    within_m: float,
-    left: bool,
-    filter: Mapping[str, Any] | None,
-    projection: Any,
-    batch_size: int,
-    options: Mapping[str, Any],
-) -> Steps[Found]:
-    opened = yield from open_points(points, filter)
-    reading = Reading.of(points, needed_of(projection, opened.info, place=True))
-    scan = Scan(opened, reading, batch_size, options)
-    areas = yield from polygons_of(polygons, opened.info, scan.for_aggregates)
-    membership = Membership(areas, scan.reader, in_turn=scan.in_session)
-    source = NearestSource(scan, membership, within_m, left)
-    return Found((), source, batch_size=batch_size, deadline=scan.reader.deadline)
+    asked = Asking(points, polygons, filter, projection, batch_size, options)
+    return run(
+        opened_cursor(
+            asked, lambda scan, membership: NearestSource(scan, membership, reach, left), place=True
+        )
+    )
 
 
 def checked_distance(within_m: Any) -> float:

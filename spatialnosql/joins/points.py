@@ -15,7 +15,6 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.steps import Steps, call
 from spatialnosql.writes.documents import PLAIN
 
-_OPTIONS = ("session", "comment", "maxTimeMS", "let")
 _STALE = 2.0  # times as many documents as the statistics know
 _NOT_IN_A_MATCH = ("$near", "$nearSphere", "$geoNear", "$text", "$where")
 
@@ -94,27 +93,3 @@ def _operator_in(value: Any, operators: tuple[str, ...]) -> str | None:
     elif isinstance(value, list | tuple):
         return next((found for inner in value if (found := _operator_in(inner, operators))), None)
     return None
-
-
-def checked_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options that go with every command, under the names that an aggregation has for them."""
-    names = {"max_time_ms": "maxTimeMS"}
-    given = {names.get(name, name): value for name, value in (options or {}).items()}
-    for name in given:
-        if name not in _OPTIONS:
-            raise UsageError(f"there is no option {name!r} here; there are {', '.join(_OPTIONS)}")
-    return given
-
-
-def opened_session(points: JoinPoints, options: dict[str, Any], consistent: bool) -> Steps[Any]:
-    """A session in which all is read at one moment, put into the options; None if there is one, or need not be."""
-    given = options.get("session")
-    if given is not None and consistent and not (given.options.snapshot or given.in_transaction):
-        raise UsageError(
-            "consistent=True with a session that reads each command at its own moment; give none, or one of "
-            "start_session(snapshot=True), or one in a transaction"
-        )
-    if given is not None or not consistent:
-        return None
-    options["session"] = yield from call(points.collection.database.client.start_session, snapshot=True)
-    return options["session"]

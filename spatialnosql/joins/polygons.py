@@ -44,7 +44,10 @@ class Polygon:
     @cached_property
     def key(self) -> bytes:
         """Equal for equal geometries: what caches go by."""
-        return shape_key(bson.encode(self.geometry))
+        try:
+            return shape_key(bson.encode(self.geometry))
+        except (BSONError, OverflowError) as error:  # numbers of numpy, say, of which MongoDB knows nothing
+            raise GeometryError(f"polygon {self.id!r} cannot be sent to MongoDB: {error}") from None
 
 
 def shape_key(geometry: bytes) -> bytes:

@@ -13,13 +13,12 @@ from pymongo.collection import Collection
 from spatialnosql.cli import EXIT_OK, add_common_arguments
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
-from spatialnosql.explain_command import read_query
-from spatialnosql.joins.count_by_polygon import AS_OF
+from spatialnosql.joins.arguments import add_asked, asked_of
 from spatialnosql.joins.polygon_file import read_features
 from spatialnosql.joins.polygons import sorted_out
 from spatialnosql.joins.tallies import Tallies, Tally
 from spatialnosql.joins.top_n import top_n
-from spatialnosql.joins.weights import MEASURES, Weight
+from spatialnosql.joins.weights import Weight
 from spatialnosql.target import add_target, opened_collection, split_namespace
 
 _WIDEST_ID = 40
@@ -38,29 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", dest="n", action="store_const", const=0, help="every polygon, ranked")
     parser.add_argument("--least", action="store_true", help="those with the fewest, or least")
-    parser.add_argument(
-        "--filter",
-        metavar="JSON",
-        help="which points: a filter, @FILE to read it from a file, or - for stdin",
-    )
-    parser.add_argument(
-        "--weight",
-        type=_weight,
-        metavar="MEASURE:FIELD",
-        help=f"rank by a field, not by the number of points: {', '.join(MEASURES)}, as in avg:fare",
-    )
-    parser.add_argument(
-        "--as-of", choices=(AS_OF,), help="answer from the statistics; says of which moment they are"
-    )
-    parser.add_argument(
-        "--borders",
-        choices=("read", "estimated"),
-        default="read",
-        help="with --as-of: read the keys at the borders as they are now, or read nothing and estimate "
-        "(default: %(default)s)",
-    )
-    parser.add_argument("--consistent", action="store_true", help="read all points as they are at one moment")
-    parser.add_argument("--trust-gh", action="store_true", help="count without a validator's guarantee")
+    add_asked(parser)
     add_common_arguments(parser)
 
 
@@ -71,31 +48,15 @@ def _number(text: str) -> int:
     return value
 
 
-def _weight(text: str) -> Weight:
-    measure, colon, field = text.partition(":")
-    if not colon:
-        measure, field = "sum", text
-    if measure not in MEASURES or not field:
-        raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(MEASURES)}, a colon and a field")
-    return Weight(measure, field)
-
-
 def run(args: argparse.Namespace) -> int:
     """Rank, and print."""
-    filter_ = None if args.filter is None else read_query(args.filter)
-    if filter_ is not None and not isinstance(filter_, dict):
-        raise UsageError("--filter takes a filter ({...}), not a pipeline")
     with opened_collection(args) as plain:
         found = top_n(
             SpatialCollection(plain, trust_gh=args.trust_gh),
             _polygons(args.polygons, plain),
             args.n or sys.maxsize,
-            filter=filter_,
-            weight=args.weight,
             least=args.least,
-            as_of=args.as_of,
-            borders=args.borders,
-            consistent=args.consistent,
+            **asked_of(args),
         )
     if args.json:
         document = to_document(args.namespace, args.polygons, found)
