@@ -161,6 +161,12 @@ def cover(
     return found
 
 
+def rough_ranges(boxes: Sequence[Box], most: int) -> Ranges:
+    """The cells that meet any of the boxes, as fine as `most` of them can be: a cover for a quick guess."""
+    lo, bits = _seeds(boxes, most, BITS)
+    return Ranges(lo, _ends(lo, bits))
+
+
 @dataclass(frozen=True)
 class _Leaves:
     """Cells given by their first 60-bit cell and their precision, each with its status and what it costs; unsorted."""
@@ -302,37 +308,43 @@ def _seeds(boxes: Sequence[Box], most: int, max_bits: int) -> tuple[Cells, Ints]
         return np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.intp)
     coarsest, finest = 0, max_bits // 2
     # The number of cells grows with the precision, so the finest that is few enough is found by halving.
-    found = np.zeros(1, dtype=np.uint64)
     while coarsest < finest:
         half = (coarsest + finest + 1) // 2
-        cells = _cells_of_boxes(boxes, 2 * half, most)
-        if cells is None:
+        spans = [_spans(box, 2 * half) for box in boxes]
+        if sum([(x1 - x0) * (y1 - y0) for x0, x1, y0, y1 in spans]) > most:
             finest = half - 1
         else:
-            coarsest, found = half, cells
-    return found << np.uint64(BITS - 2 * coarsest), np.full(found.size, 2 * coarsest, dtype=np.intp)
+            coarsest = half
+    bits = 2 * coarsest
+    cells = _cells_of_boxes(boxes, bits)
+    return cells << np.uint64(BITS - bits), np.full(cells.size, bits, dtype=np.intp)
 
 
-def _cells_of_boxes(boxes: Sequence[Box], bits: int, most: int) -> Cells | None:
-    """All cells of a precision that meet any of the boxes; None if they are too many."""
-    columns, rows = 1 << ((bits + 1) // 2), 1 << (bits // 2)
+def _cells_of_boxes(boxes: Sequence[Box], bits: int) -> Cells:
+    """All cells of a precision that meet any of the boxes."""
     parts = []
-    for west, south, east, north in boxes:
-        x0, x1 = _span(west, east, -180.0, columns / 360.0, columns)
-        y0, y1 = _span(south, north, -90.0, rows / 180.0, rows)
-        if (x1 - x0 + 1) * (y1 - y0 + 1) > most:
-            return None
-        x, y = np.meshgrid(np.arange(x0, x1 + 1), np.arange(y0, y1 + 1))
-        parts.append(indices_to_cells(x.ravel(), y.ravel(), bits))
-    cells = np.unique(np.concatenate(parts))
-    return cells if cells.size <= most else None
+    for box in boxes:
+        x0, x1, y0, y1 = _spans(box, bits)
+        x, y = np.arange(x0, x1, dtype=np.uint32), np.arange(y0, y1, dtype=np.uint32)
+        parts.append(indices_to_cells(np.tile(x, y.size), np.repeat(y, x.size), bits))
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+
+def _spans(box: Box, bits: int) -> tuple[int, int, int, int]:
+    """The columns and the rows of the cells that meet a box: the first of each, and the first beyond."""
+    west, south, east, north = box
+    columns, rows = 1 << ((bits + 1) // 2), 1 << (bits // 2)
+    return (
+        *_span(west, east, -180.0, columns / 360.0, columns),
+        *_span(south, north, -90.0, rows / 180.0, rows),
+    )
 
 
 def _span(low: float, high: float, origin: float, per_degree: float, count: int) -> tuple[int, int]:
     # A hair to both sides, so that no rounding loses a cell; a cell too many is found empty soon enough.
     first = int((low - origin) * per_degree - 1e-6)
     last = int((high - origin) * per_degree + 1e-6)
-    return max(0, min(first, count - 1)), max(0, min(last, count - 1))
+    return max(0, min(first, count - 1)), max(0, min(last, count - 1)) + 1
 
 
 # -- joining ----------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ two ways, it is an UnsupportedShape: then the query goes to the server as it is,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -53,19 +54,19 @@ class Rings:
     shell: Ints  # for each ring, the ring that is its shell; a shell's own number for itself
     north: float = 1.0  # -1 in the mirror image, so that messages name places as they were given
 
-    @property
+    @cached_property
     def ring(self) -> Ints:
         """The ring of each vertex."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    @property
+    @cached_property
     def next(self) -> Ints:
         """The vertex after each vertex."""
         following = np.arange(1, len(self.lng) + 1)
         following[self.starts + self.counts - 1] = self.starts
         return following
 
-    @property
+    @cached_property
     def is_hole(self) -> Bools:
         """Which rings are holes."""
         holes: Bools = self.shell != np.arange(len(self.shell))

@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from spatialnosql.cover import cover
+from spatialnosql.cover import rough_ranges
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.region import Box, BoxRegion
+from spatialnosql.region import Box
 from spatialnosql.rewrite.cost import SPILL
 
 # The shards work at the same time, and the client before them; so a shape must save more than it takes to read.
 _SURELY = 2.5
+_CELLS = 256  # a box of so many is at most a quarter too large
 _WITHIN = ("$geoWithin", "$within", "$geoIntersects")
 
 
@@ -71,5 +72,5 @@ def _area(condition: Any) -> tuple[Box, int] | None:
 
 
 def _points_in(box: Box, histogram: Histogram) -> float:
-    covering = cover(BoxRegion(*box), max_cells=16, weights=histogram)
-    return float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum())
+    cells = rough_ranges([box], _CELLS)
+    return float(histogram.points_in(cells.lo, cells.hi).sum())
