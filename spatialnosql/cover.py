@@ -46,6 +46,9 @@ _WIDE_STEP, _WIDE = (
 # Cells that cost at least this share of the dearest are split in the same round: few rounds of many cells suit numpy,
 # and one cell at a time would find no better covers (their boundary points differ by less than 0.1 %).
 _BATCH = 0.1
+# A round of splitting takes the client about as long as this many more ranges take a server: no round for cells that
+# hold fewer points than that is worth.
+_ROUND = 60
 _CACHE_SIZE = 1024
 
 _COLUMN, _ROW = 360.0 / 2**30, 180.0 / 2**30
@@ -238,7 +241,7 @@ def _refine(
         open_ = np.flatnonzero((leaves.status == BOUNDARY) & (leaves.bits < max_bits))
         room = max_cells - int(np.count_nonzero(leaves.status))
         chosen = _dearest(open_, leaves.cost, room, max_cells, floor)
-        if not chosen.size:
+        if not chosen.size or (weights is not None and leaves.cost[chosen].sum() < _ROUND * range_cost):
             return leaves
         wide = chosen.size << _WIDE_STEP <= min(room, _WIDE)
         lo, bits, parents = _split(leaves, chosen, _WIDE_STEP if wide else _STEP, max_bits)
