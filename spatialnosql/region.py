@@ -27,6 +27,7 @@ from spatialnosql.edges import (
     LO,
     LO_NEAR,
     NORTH,
+    SIGN,
     SOUTH,
     TOLERANCE_DEG,
     TOLERANCE_RAD,
@@ -108,7 +109,7 @@ class EdgeRegion:
     def bounds(self) -> Sequence[Box]:
         """The extent of the edges; everything between them and a pole that is inside."""
         table = self.edges.table
-        poles = self._inside(np.zeros(2), np.array([90.0, -90.0]))[0]
+        poles = self._poles_inside()
         if not len(table):
             return [WORLD] if poles.any() else []
         south = min(max(float(table[:, SOUTH].min()) - TOLERANCE_DEG, -90.0), 90.0)
@@ -154,6 +155,15 @@ class EdgeRegion:
             return False
         ends, heights = self.edges.table[:, [LO, HI]], self.edges.table[:, [SOUTH, NORTH]]
         return bool((np.mod(ends, 45.0) == 0).any() or (np.mod(heights, 90.0) == 0).any())
+
+    def _poles_inside(self) -> NDArray[np.bool_]:
+        """Whether the north pole and the south pole lie inside."""
+        columns = self.edges.table.T
+        if self.rule == "positive" and len(self.edges) and columns[SOUTH].min() > -90.0:
+            # Between the poles lie the edges that cross a meridian, whole: no need to look where.
+            crossed = columns[SIGN][(columns[LO] <= 0.0) & (columns[HI] > 0.0)].sum()
+            return np.array([self.north_pole > 0, self.north_pole + crossed > 0])
+        return self._inside(np.zeros(2), np.array([90.0, -90.0]))[0]
 
     def _inside(
         self, lng: Floats, lat: Floats, tolerance_rad: float = TOLERANCE_RAD

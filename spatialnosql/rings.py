@@ -110,10 +110,13 @@ def _region(rings: Rings, strict_winding: bool) -> Region:
 
 def _through_pole(rings: Rings, pole: float) -> Bools:
     """Which vertices are a pole, or begin an edge that runs over it."""
+    through: Bools = rings.lat == pole
+    if np.ptp(rings.lng) < 180.0:
+        return through  # no two of them lie on opposite meridians
     follow = rings.next
     opposite = np.abs(rings.lng - rings.lng[follow]) == 180.0
     over = opposite & ((rings.lat + rings.lat[follow]) * pole > 0) & (np.abs(rings.lat[follow]) < 90.0)
-    through: Bools = (rings.lat == pole) | over
+    through |= over
     return through
 
 
@@ -223,7 +226,11 @@ def _boxes_that_meet(table: Floats) -> tuple[Ints, Ints]:
 def _check_vertices(rings: Rings, vectors: Floats) -> None:
     """No place twice in one ring; no edge between opposite points of the Earth."""
     lng = np.where((np.abs(rings.lat) == 90.0), 0.0, np.where(rings.lng == 180.0, -180.0, rings.lng)) + 0.0
-    order = np.lexsort((lng, rings.lat, rings.ring))
+    order = np.argsort(lng)
+    if (
+        np.diff(lng[order]) == 0
+    ).any():  # most rings have no longitude twice, and need not be sorted by three keys
+        order = np.lexsort((lng, rings.lat, rings.ring))
     same = (np.diff(lng[order]) == 0) & (np.diff(rings.lat[order]) == 0) & (np.diff(rings.ring[order]) == 0)
     if same.any():
         vertex, other = (int(v) for v in order[np.flatnonzero(same)[0] + np.arange(2)])
