@@ -1,9 +1,9 @@
 """Keyword expressions: ``(flood AND road) OR landslide``, to disjunctive normal form.
 
-AND binds more strongly than OR, and words side by side mean AND. ``&`` and ``|`` are operators too, and those in letters
-may be in lower case; the words themselves go through the same `TextRules` as the texts. A quoted word is a word even if
-it reads like an operator. What search boxes elsewhere understand otherwise (NOT, ``-word``, ``word*``, "a phrase") is an
-error and not silently something else.
+AND binds more strongly than OR, and words side by side mean AND. ``&`` and ``|`` are operators too, and those in
+letters may be in lower case; the words themselves go through the same `TextRules` as the texts. A quoted word is a word
+even if it reads like an operator. What search boxes elsewhere understand otherwise (NOT, ``-word``, ``word*``, "a
+phrase") is an error and not silently something else.
 
 Stop words vanish from an AND, since they vanish from every text; an alternative of an OR must have another word.
 """
