@@ -22,6 +22,13 @@ from spatialnosql.subscriptions.keywords import (
 from spatialnosql.subscriptions.text import TextRules
 
 RULES = TextRules()
+
+
+def any_of(letter: str, count: int) -> str:
+    """So many different words, one of which is enough."""
+    return " OR ".join(f"{letter}{number}" for number in range(count))
+
+
 STEMMED = TextRules(stem="english")
 
 
@@ -97,7 +104,11 @@ def test_a_quoted_operator_is_a_word() -> None:
         ("the AND (of)", "only stop words", None),
         ("flood OR the", "alternative of OR has only stop words", 10),
         ("road AND (flood OR of the)", "alternative of OR has only stop words", 20),
-        ("(" * (MOST_NESTED + 1) + "a1" + ")" * (MOST_NESTED + 1), "nested more than 100 deep", MOST_NESTED + 1),
+        (
+            "(" * (MOST_NESTED + 1) + "a1" + ")" * (MOST_NESTED + 1),
+            "nested more than 100 deep",
+            MOST_NESTED + 1,
+        ),
         ("(" * 40_000, "nested more than 100 deep", MOST_NESTED + 1),
         ("x" * (MOST_CHARACTERS + 1), "at most 50,000", None),
     ],
@@ -121,16 +132,16 @@ def test_keywords_must_be_text() -> None:
     [
         " AND ".join(f"(x{number} OR y{number})" for number in range(20)),  # a million clauses
         " AND ".join(f"(x{number} OR y{number})" for number in range(2000)),
-        " OR ".join(f"x{number}" for number in range(MOST_CLAUSES + 1)),
-        f"({' OR '.join(f'x{number}' for number in range(600))}) OR ({' OR '.join(f'y{number}' for number in range(600))})",
+        any_of("x", MOST_CLAUSES + 1),
+        f"({any_of('x', 600)}) OR ({any_of('y', 600)})",
         "(" * 90 + "x OR y" + ") (x OR y)" * 90,
-        f"({' '.join(f'x{number}' for number in range(MOST_TERMS // 900))}) ({' OR '.join(f'y{n}' for n in range(1000))})",
+        f"({' '.join(f'x{number}' for number in range(MOST_TERMS // 900))}) ({any_of('y', 1000)})",
         " ".join(f"x{number % 10}" for number in range(16_000)) + " x" * 9_000,
     ],
 )
 def test_bombs_are_counted_not_expanded(bomb: str) -> None:
     # Expanding 2 to the power of 2000 would never end.
-    with pytest.raises(KeywordError, match="more than (1,000 clauses|20,000 words); make several"):
+    with pytest.raises(KeywordError, match=r"more than (1,000 clauses|20,000 words); make several"):
         parse(bomb[:MOST_CHARACTERS], TextRules(stop_words="none"))
 
 
@@ -161,11 +172,9 @@ def test_random_expressions_mean_what_they_say() -> None:
     sets = [set(chosen) for size in range(6) for chosen in itertools.combinations(words, size)]
     for _ in range(400):
         written, python = expression(4)
-        try:
-            clauses = parse(written, plain)
-        except KeywordError as error:
-            assert "more than" in str(error)
-            continue
+        if written.count("|") + written.count("OR") > 9:
+            continue  # might be too many clauses
+        clauses = parse(written, plain)
         truth = [eval(python, {"s": s}) for s in sets]
         assert [any(s.issuperset(clause) for clause in clauses) for s in sets] == truth, written
         assert clauses == tuple(sorted(clauses))

@@ -1,5 +1,7 @@
 """One definition of words: what `TextRules` says of texts, and that a million at once are read the same."""
 
+# ruff: noqa: RUF001 - characters that look alike are what this is about
+
 from __future__ import annotations
 
 import pickle
@@ -26,9 +28,10 @@ RULES = [
     TextRules(stop_words=("Straße", "isn't"), stem="english", fold_accents=False),
 ]
 
-# Characters on which Unicode's algorithms, Arrow's and Python's are known to differ, and those that make pieces of several
-# tokens: sharp s, dotted and dotless i, final sigma, ligatures, digits of other scripts, fractions, composed and decomposed
-# accents, overlays that compose with ASCII symbols, joiners, selectors, voicing marks, Hangul, surrogates' neighbours.
+# Characters on which Unicode's algorithms, Arrow's and Python's are known to differ, and those that make pieces of
+# several tokens: sharp s, dotted and dotless i, final sigma, ligatures, digits of other scripts, fractions, composed or
+# decomposed accents, overlays that compose with ASCII symbols, joiners, selectors, voicing marks, Hangul, surrogates'
+# neighbours.
 WILD = [
     *"aZ09 _-'’.,;#@&|()\t\n\0\x7f=<>",
     *"ßẞİıΣσςﬁﬃŉǅ²½٣１éÉe\u0301\u0327\u0338\u0345\u034f\u200b\u200c\u200d\u00ad\u2028\u3000\ufe0f\u20e3",
@@ -148,7 +151,19 @@ def assert_same(rules: TextRules, texts: Sequence[str | None], array: pa.Array |
 @pytest.mark.parametrize("rules", RULES)
 def test_random_texts(rules: TextRules) -> None:
     rng = np.random.default_rng(5)
-    words = ["flood", "Flooded", "ROAD", "the", "café", "isn't", "Straße", "x" * 70, "水没した道路" * 12, "14", "ŽĎÁR"]
+    words = [
+        "flood",
+        "Flooded",
+        "ROAD",
+        "the",
+        "café",
+        "isn't",
+        "Straße",
+        "x" * 70,
+        "水没した道路" * 12,
+        "14",
+        "ŽĎÁR",
+    ]
     texts: list[str | None] = []
     for _ in range(1500):
         parts = [
@@ -170,7 +185,9 @@ def test_every_character(fold_accents: bool) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(st.text(st.one_of(st.sampled_from(WILD), st.characters(exclude_categories=["Cs"]))), max_size=6))
+@given(
+    st.lists(st.text(st.one_of(st.sampled_from(WILD), st.characters(exclude_categories=["Cs"]))), max_size=6)
+)
 def test_any_texts(texts: list[str]) -> None:
     assert_same(RULES[1], texts)
     assert_same(RULES[4], texts)
@@ -194,7 +211,9 @@ def test_slices_chunks_and_other_kinds_of_strings() -> None:
 def test_many_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_batches, "BYTES_AT_ONCE", 20)
     monkeypatch.setattr(text_batches, "MOST_REMEMBERED", 5)
-    assert_same(RULES[2], ["", "short", "a text of more than twenty bytes", "", "ünd nöch", None, "ein➜zwei➜drei", ""])
+    assert_same(
+        RULES[2], ["", "short", "a text of more than twenty bytes", "", "ünd nöch", None, "ein➜zwei➜drei", ""]
+    )
 
 
 def test_what_is_no_text() -> None:

@@ -27,6 +27,7 @@ MOST_TERMS = 20_000
 """Of all clauses together."""
 MOST_CHARACTERS = 50_000
 MOST_NESTED = 100
+LONGEST_WORD = 200
 
 _Alternatives: TypeAlias = list[frozenset[str]]
 _PIECES = re.compile(r"""(?P<space>\s+)|(?P<open>\()|(?P<close>\))|(?P<and>&+)|(?P<or>\|+)
@@ -76,6 +77,9 @@ def parse(expression: str, rules: TextRules) -> Clauses:
         raise KeywordError(
             f"the keyword expression has {len(expression):,} characters; at most {MOST_CHARACTERS:,} are allowed"
         )
+    for position, character in enumerate(expression, 1):
+        if "\ud800" <= character <= "\udfff":
+            raise KeywordError("half a character (a lone surrogate), which cannot be stored", position)
     groups = [_Group(1)]
     for piece in _pieces(expression):
         if piece.kind == "open":
@@ -161,6 +165,11 @@ def _terms(piece: _Piece, rules: TextRules) -> _Alternatives | None:
     if not rules.fold(piece.text).split():
         raise KeywordError(f"{_brief(piece.text)!r} has no letter or digit", piece.position)
     terms = rules.terms(piece.text)
+    longest = max(map(len, terms), default=0)
+    if longest > LONGEST_WORD:
+        raise KeywordError(
+            f"a word of {longest:,} letters; at most {LONGEST_WORD} are allowed", piece.position
+        )
     return [frozenset(terms)] if terms else None
 
 

@@ -3,8 +3,8 @@
 Bytes go through a table of 256 entries that writes letters small and makes a space of all that is ASCII but no letter
 or digit. What stands between the spaces is packed and encoded by a dictionary, and each distinct piece goes through
 `TextRules` once and is remembered. A piece of ASCII only is a token already. Other pieces may hold several, or none:
-folding never looks over an ASCII separator (neither casefolding nor normal forms join or reorder characters across one),
-so the terms of a text are those of its pieces.
+folding never looks over an ASCII separator (neither casefolding nor normal forms join or reorder characters across
+one), so the terms of a text are those of its pieces.
 """
 
 from __future__ import annotations
