@@ -74,7 +74,7 @@ def test_wrong_rectangles(sides: tuple[Any, ...], message: str) -> None:
     ("values", "message"),
     [
         ((0, 0, -1), "radius of a circle is -1 m"),
-        ((0, 0, 3e7), "radius of a circle is 30000000 m.*20,037,385"),
+        ((0, 0, 3e7), "radius of a circle is 30000000 m.*20,037,"),
         ((0, 0, math.inf), "radius_m is inf"),
         ((51, 181, 5), r"centre of a circle is \[51, 181\].*longitude comes first"),
     ],

@@ -136,7 +136,7 @@ def test_keywords_must_be_text() -> None:
         f"({any_of('x', 600)}) OR ({any_of('y', 600)})",
         "(" * 90 + "x OR y" + ") (x OR y)" * 90,
         f"({' '.join(f'x{number}' for number in range(MOST_TERMS // 900))}) ({any_of('y', 1000)})",
-        " ".join(f"x{number % 10}" for number in range(16_000)) + " x" * 9_000,
+        "x " * (MOST_TERMS + 1),
     ],
 )
 def test_bombs_are_counted_not_expanded(bomb: str) -> None:

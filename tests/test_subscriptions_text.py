@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -177,11 +178,11 @@ def test_random_texts(rules: TextRules) -> None:
 @pytest.mark.parametrize("fold_accents", [True, False])
 def test_every_character(fold_accents: bool) -> None:
     """Beside letters, beside symbols that marks compose with, and beside itself; no text can hold a surrogate."""
-    codes = [code for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    every = map(chr, range(sys.maxunicode + 1))
     rules = TextRules("none", None, fold_accents)
-    kept = [chr(code) for code in codes if rules.fold(chr(code)) != chr(code)]
+    kept = [c for c in every if unicodedata.category(c) not in ("Cs", "Cn", "Co") and rules.fold(c) != c]
     assert len(kept) > 10_000
-    assert_same(rules, [f"a{c}B ={c}{c} {c}\u0301" for c in kept if not c.isspace()][::7])
+    assert_same(rules, [f"a{c}B ={c}{c} {c}\u0301" for c in kept])
 
 
 @settings(max_examples=150, deadline=None)
@@ -220,5 +221,5 @@ def test_what_is_no_text() -> None:
     reader = TermReader(PLAIN, {})
     with pytest.raises(UsageError, match="not list"):
         reader.read(["a"])
-    with pytest.raises(UsageError, match="Arrow array of strings"):
-        reader.read(pa.array([{"a": 1}]))
+    with pytest.raises(UsageError, match="not int64"):
+        reader.read(pa.array([1]))

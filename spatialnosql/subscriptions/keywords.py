@@ -90,14 +90,14 @@ def parse(expression: str, rules: TextRules) -> Clauses:
             if len(groups) == 1:
                 raise KeywordError("a closing parenthesis without an opening one", piece.position)
             closed = groups.pop()
-            _operand(groups[-1], _finished(closed, piece.position), closed.position)
+            _operand(groups[-1], _finished(closed), closed.position)
         elif piece.kind == "word":
             _operand(groups[-1], _terms(piece, rules), piece.position)
         else:
             _operator(groups[-1], piece)
     if len(groups) > 1:
         raise KeywordError("an opening parenthesis without a closing one", groups[-1].position)
-    found = _finished(groups[0], len(expression) + 1)
+    found = _finished(groups[0])
     if found is None:
         raise KeywordError("the keyword expression has only stop words, which no text keeps; add another")
     return normal_form(found)
@@ -208,12 +208,12 @@ def _end_alternative(group: _Group) -> None:
     group.operands, group.started = 0, None
 
 
-def _finished(group: _Group, end: int) -> _Alternatives | None:
+def _finished(group: _Group) -> _Alternatives | None:
     """The alternatives of a whole group; None if it has only stop words."""
     if group.pending is not None:
         raise KeywordError(f"{group.pending.text} has nothing on its right to join", group.pending.position)
     if not group.operands:
-        raise KeywordError("there is nothing between these parentheses", end - 1)
+        raise KeywordError("there is nothing between these parentheses", group.position)
     _end_alternative(group)
     if group.stopped and group.parts > 1:
         raise KeywordError(

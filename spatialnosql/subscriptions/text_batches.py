@@ -134,12 +134,11 @@ def _strings(texts: Any) -> Any:
     """One Arrow array of large strings, without nulls."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
-    if not isinstance(texts, pa.Array):
-        raise UsageError(f"texts must be an Arrow array of strings, not {type(texts).__name__}")
-    try:
-        return pc.fill_null(texts.cast(pa.large_string()), "")
-    except pa.ArrowInvalid as error:
-        raise UsageError(f"texts must be an Arrow array of strings, not of {texts.type}: {error}") from error
+    kind = getattr(texts, "type", None)
+    kind = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+        raise UsageError(f"texts must be an Arrow array of strings, not {kind or type(texts).__name__}")
+    return pc.fill_null(texts.cast(pa.large_string()), "")
 
 
 def _offsets(strings: Any) -> NDArray[np.int64]:
