@@ -45,6 +45,11 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("top", "the polygons with most points, or most of a field", "spatialnosql.joins.top_command"),
     Command(
+        "subscribe",
+        "add, load, remove and list subscriptions (keywords and a region)",
+        "spatialnosql.subscriptions.subscribe_command",
+    ),
+    Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
     Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),
@@ -75,7 +80,7 @@ def build_parser(selected: str | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"spatialnosql {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"spatialnosql {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         subparser = commands.add_parser(command.name, help=command.help, description=command.help)
