@@ -1,0 +1,257 @@
+"""Many subscriptions as flat arrays: what the index is built from, and what its numbers stand for.
+
+Row i is subscription number i. Its clauses are ``[clauses[i], clauses[i + 1])``, the terms of clause c are
+``members[clause_terms[c]:clause_terms[c + 1]]``, as numbers of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from spatialnosql.errors import UsageError
+from spatialnosql.subscriptions.areas import Area, Circle, Polygon, Rectangle
+from spatialnosql.subscriptions.model import NEVER_MS, Subscription
+from spatialnosql.subscriptions.strings import Strings
+from spatialnosql.subscriptions.vocabulary import Vocabulary
+
+RECTANGLE, CIRCLE, POLYGON = 0, 1, 2
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EDGE = 1e-6  # degrees: how near to the antimeridian or a pole a shape counts as touching it
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Subscriptions, one a row. Arrays are never changed; `joined` makes a longer table."""
+
+    ids: Strings
+    owners: Strings
+    """The distinct owners."""
+    owner: NDArray[np.int32]
+    """Rows of `owners`."""
+    kind: NDArray[np.uint8]
+    """RECTANGLE, CIRCLE or POLYGON."""
+    bounds: NDArray[np.float64]
+    """West, south, east, north: the rectangle itself, or a box around the shape. West > east, which no rectangle has,
+    is a box across the antimeridian."""
+    expires: NDArray[np.int64]
+    """Milliseconds since 1970; NEVER_MS for never."""
+    clauses: NDArray[np.int64]
+    clause_terms: NDArray[np.int64]
+    members: NDArray[np.int32]
+    circle_numbers: NDArray[np.int32]
+    """The numbers of the circles, ascending."""
+    circles: NDArray[np.float64]
+    """Their longitudes, latitudes and radii in metres: what they were made from, so that they come back the same."""
+    polygon_numbers: NDArray[np.int32]
+    polygons: Strings
+    """Their GeoJSON."""
+    vocabulary: Vocabulary
+
+    @classmethod
+    def of(cls, subscriptions: Iterable[Subscription], vocabulary: Vocabulary | None = None) -> Table:
+        """The table of some subscriptions; their terms are added to the vocabulary."""
+        rows = list(subscriptions)
+        vocabulary = vocabulary if vocabulary is not None else Vocabulary()
+        owners: dict[str, int] = {}
+        owner = [owners.setdefault(row.owner, len(owners)) for row in rows]
+        clauses = [clause for row in rows for clause in row.clauses]
+        circles = [(i, row.area) for i, row in enumerate(rows) if isinstance(row.area, Circle)]
+        polygons = [(i, row.area) for i, row in enumerate(rows) if isinstance(row.area, Polygon)]
+        return cls(
+            Strings.of(row.id for row in rows),
+            Strings.of(owners),
+            np.array(owner, dtype=np.int32),
+            np.array([row.area.kind for row in rows], dtype=np.uint8),
+            np.array([_bounds(row.area) for row in rows], dtype=np.float64).reshape(-1, 4),
+            np.array([row.expires_ms for row in rows], dtype=np.int64),
+            _offsets([len(row.clauses) for row in rows]),
+            _offsets([len(clause) for clause in clauses]),
+            vocabulary.add(term for clause in clauses for term in clause),
+            np.array([i for i, _ in circles], dtype=np.int32),
+            np.array([(c.lng, c.lat, c.radius_m) for _, c in circles], dtype=np.float64).reshape(-1, 3),
+            np.array([i for i, _ in polygons], dtype=np.int32),
+            Strings.of(json.dumps(polygon.to_document()) for _, polygon in polygons),
+            vocabulary,
+        )
+
+    @classmethod
+    def of_rectangles(
+        cls,
+        bounds: ArrayLike,
+        clauses: ArrayLike,
+        clause_terms: ArrayLike,
+        members: ArrayLike,
+        vocabulary: Vocabulary,
+        expires: ArrayLike | None = None,
+        ids: Strings | None = None,
+        owner: ArrayLike | None = None,
+        owners: Strings | None = None,
+    ) -> Table:
+        """The table of rectangles given as arrays: no Python object for any of them.
+
+        Without ids they are "0", "1", ...; without owners all belong to "nobody".
+        """
+        boxes = np.ascontiguousarray(bounds, dtype=np.float64).reshape(-1, 4)
+        count = len(boxes)
+        table = cls(
+            ids if ids is not None else Strings.of_numbers(0, count),
+            owners if owners is not None else Strings.of(["nobody"]),
+            np.zeros(count, dtype=np.int32) if owner is None else np.array(owner, dtype=np.int32),
+            np.zeros(count, dtype=np.uint8),
+            boxes,
+            np.full(count, NEVER_MS) if expires is None else np.array(expires, dtype=np.int64),
+            np.ascontiguousarray(clauses, dtype=np.int64),
+            np.ascontiguousarray(clause_terms, dtype=np.int64),
+            np.ascontiguousarray(members, dtype=np.int32),
+            np.zeros(0, dtype=np.int32),
+            np.zeros((0, 3)),
+            np.zeros(0, dtype=np.int32),
+            Strings.of([]),
+            vocabulary,
+        )
+        table._check()
+        return table
+
+    @classmethod
+    def joined(cls, tables: Sequence[Table]) -> Table:
+        """The rows of several tables of one vocabulary, one table after the other."""
+        starts = np.cumsum([0] + [len(table) for table in tables])
+        owners: dict[str, int] = {}
+        renumbered = [
+            np.array([owners.setdefault(name, len(owners)) for name in table.owners], dtype=np.int32)
+            for table in tables
+        ]
+        pairs = list(zip(tables, starts[:-1], strict=True))
+        return cls(
+            Strings.joined([table.ids for table in tables]),
+            Strings.of(owners),
+            np.concatenate(
+                [names[table.owner] for names, table in zip(renumbered, tables, strict=True)]
+            ).astype(np.int32),
+            np.concatenate([table.kind for table in tables]),
+            np.concatenate([table.bounds for table in tables]),
+            np.concatenate([table.expires for table in tables]),
+            _joined_offsets([table.clauses for table in tables]),
+            _joined_offsets([table.clause_terms for table in tables]),
+            np.concatenate([table.members for table in tables]),
+            np.concatenate([table.circle_numbers + start for table, start in pairs]).astype(np.int32),
+            np.concatenate([table.circles for table in tables]),
+            np.concatenate([table.polygon_numbers + start for table, start in pairs]).astype(np.int32),
+            Strings.joined([table.polygons for table in tables]),
+            tables[0].vocabulary,
+        )
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def area(self, number: int) -> Area:
+        """The area of a subscription."""
+        if self.kind[number] == CIRCLE:
+            lng, lat, radius_m = self.circles[np.searchsorted(self.circle_numbers, number)].tolist()
+            return Circle(lng, lat, radius_m)
+        if self.kind[number] == POLYGON:
+            return Polygon(json.loads(self.polygons[int(np.searchsorted(self.polygon_numbers, number))]))
+        return Rectangle(*self.bounds[number].tolist())
+
+    def subscription(self, number: int) -> Subscription:
+        """A row as the subscription that it is; the expression as it was typed is not kept here."""
+        clauses = []
+        for clause in range(int(self.clauses[number]), int(self.clauses[number + 1])):
+            terms = self.members[self.clause_terms[clause] : self.clause_terms[clause + 1]].tolist()
+            clauses.append(tuple(self.vocabulary.term(term) for term in terms))
+        ms = int(self.expires[number])
+        return Subscription(
+            self.ids[number],
+            self.owners[int(self.owner[number])],
+            tuple(clauses),
+            self.area(number),
+            None if ms == NEVER_MS else _EPOCH + dt.timedelta(milliseconds=ms),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all arrays."""
+        arrays: list[Any] = [value for name, value in vars(self).items() if name != "vocabulary"]
+        return sum(int(array.nbytes) for array in arrays) + self.vocabulary.nbytes
+
+    def _check(self) -> None:
+        count = len(self)
+        if not (self.clauses.size == count + 1 == self.expires.size + 1 == self.owner.size + 1):
+            raise UsageError(
+                f"{count:,} rectangles, but {self.clauses.size:,} offsets of clauses (one more is due), "
+                f"{self.expires.size:,} expiries and {self.owner.size:,} owners (as many are due)"
+            )
+        inverted = np.flatnonzero(
+            ~(
+                (self.bounds[:, 0] >= -180.0)
+                & (self.bounds[:, 0] <= self.bounds[:, 2])
+                & (self.bounds[:, 2] <= 180.0)
+                & (self.bounds[:, 1] >= -90.0)
+                & (self.bounds[:, 1] <= self.bounds[:, 3])
+                & (self.bounds[:, 3] <= 90.0)
+            )
+        )
+        if inverted.size:
+            row = int(inverted[0])
+            raise UsageError(
+                f"rectangle {row:,} is {self.bounds[row].tolist()}; it must be west, south, east, north within the "
+                "world, west not east of east"
+            )
+        if (np.diff(self.clauses) < 1).any() or (np.diff(self.clause_terms) < 1).any():
+            raise UsageError("a subscription needs a clause, and a clause a term")
+        if self.members.size and not 0 <= self.members.min() <= self.members.max() < len(self.vocabulary):
+            raise UsageError(
+                f"terms run from {self.members.min()} to {self.members.max()}, but the vocabulary has "
+                f"{len(self.vocabulary):,}"
+            )
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _joined_offsets(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    shifts = np.cumsum([0] + [int(part[-1]) for part in parts])
+    shifted = [part[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
+    return np.concatenate([np.zeros(1, dtype=np.int64), *shifted])
+
+
+def _bounds(area: Area) -> tuple[float, float, float, float]:
+    """One box that holds an area; west > east if it reaches across the antimeridian.
+
+    180 and -180 degrees are one meridian to circles and polygons, and all longitudes are one place at a pole; so what
+    touches either is given both sides of it. To rectangles they are just numbers.
+    """
+    boxes = area.bounds
+    if area.kind == RECTANGLE:
+        return boxes[0]
+    if not boxes:
+        return (0.0, 0.0, 0.0, 0.0)
+    south, north = min(box[1] for box in boxes), max(box[3] for box in boxes)
+    if south <= -90.0 + _EDGE or north >= 90.0 - _EDGE:
+        return (-180.0, max(south, -90.0), 180.0, min(north, 90.0))
+    spans = sorted((max(box[0], -180.0), min(box[2], 180.0)) for box in boxes)
+    reach = np.maximum.accumulate([east for _, east in spans])
+    # The widest gap between spans stays outside; the last one is across the antimeridian.
+    gaps = [west - float(east) for (west, _), east in zip(spans[1:], reach, strict=False)]
+    around = spans[0][0] + 180.0 + 180.0 - float(reach[-1])
+    if gaps and max(gaps) > around:
+        at = int(np.argmax(gaps))
+        return (spans[at + 1][0], south, float(reach[at]), north)
+    west, east = spans[0][0], float(reach[-1])
+    if around <= 2 * _EDGE:
+        return (-180.0, south, 180.0, north)
+    if east >= 180.0 - _EDGE:
+        east = -180.0 + _EDGE
+    elif west <= -180.0 + _EDGE:
+        west = 180.0 - _EDGE
+    return (west, south, east, north)
