@@ -45,6 +45,11 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("top", "the polygons with most points, or most of a field", "spatialnosql.joins.top_command"),
     Command(
+        "subscribe",
+        "add, load, remove and list subscriptions (keywords and a region)",
+        "spatialnosql.subscriptions.subscribe_command",
+    ),
+    Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
     Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),

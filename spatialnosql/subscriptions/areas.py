@@ -33,6 +33,8 @@ Bools: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 Bounds: TypeAlias = tuple[float, float, float, float]  # west, south, east, north; closed
 
+MOST_POSITIONS = 100_000
+"""Of a polygon: far below what a document of MongoDB can hold."""
 MOST_RADIUS_M = (math.pi - 1e-6) * EARTH_RADIUS_M
 
 
@@ -162,7 +164,8 @@ class Polygon:
     kind: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        _ = self.region  # raises GeometryError if it is none
+        within_to_region({"$geometry": self.geometry})  # raises GeometryError if it is none
+        object.__setattr__(self, "geometry", _plain_geometry(self.geometry))
 
     def __hash__(self) -> int:
         return hash(self.region.key)
@@ -229,11 +232,30 @@ def _from_document(document: Mapping[str, Any]) -> Area:
         raise
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"a region is {_brief(document)}; {_FORMS}") from error
-    if kind == "Feature":
-        return area_of(document.get("geometry"))
+    if kind == "Feature" and isinstance(document.get("geometry"), Mapping):
+        return _from_document(document["geometry"])
     if kind in ("Polygon", "MultiPolygon"):
         return Polygon(document)
     raise UsageError(f"a region is of type {_brief(kind)}; {_FORMS}")
+
+
+def _plain_geometry(geometry: Mapping[str, Any]) -> dict[str, Any]:
+    """A polygon or multipolygon that is valid, as lists of plain numbers and without members that mean nothing."""
+    polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else [geometry["coordinates"]]
+    positions = sum(len(ring) for polygon in polygons for ring in polygon)
+    if positions > MOST_POSITIONS:
+        raise GeometryError(
+            f"the polygon has {positions:,} positions; a subscription takes at most {MOST_POSITIONS:,}: simplify it"
+        )
+    plain = [
+        [[[float(number) for number in position[:2]] for position in ring] for ring in polygon]
+        for polygon in polygons
+    ]
+    kept = {
+        "type": geometry["type"],
+        "coordinates": plain if geometry["type"] == "MultiPolygon" else plain[0],
+    }
+    return kept | ({"crs": geometry["crs"]} if "crs" in geometry else {})
 
 
 def _settled(region: Region, lng: Floats, lat: Floats) -> tuple[Bools, NDArray[np.intp]]:

@@ -1,9 +1,9 @@
 """Keyword expressions: ``(flood AND road) OR landslide``, to disjunctive normal form.
 
-AND binds more strongly than OR, and words side by side mean AND. ``&`` and ``|`` are operators too, and those in letters
-may be in lower case; the words themselves go through the same `TextRules` as the texts. A quoted word is a word even if
-it reads like an operator. What search boxes elsewhere understand otherwise (NOT, ``-word``, ``word*``, "a phrase") is an
-error and not silently something else.
+AND binds more strongly than OR, and words side by side mean AND. ``&`` and ``|`` are operators too, and those in
+letters may be in lower case; the words themselves go through the same `TextRules` as the texts. A quoted word is a word
+even if it reads like an operator. What search boxes elsewhere understand otherwise (NOT, ``-word``, ``word*``, "a
+phrase") is an error and not silently something else.
 
 Stop words vanish from an AND, since they vanish from every text; an alternative of an OR must have another word.
 """
@@ -27,6 +27,7 @@ MOST_TERMS = 20_000
 """Of all clauses together."""
 MOST_CHARACTERS = 50_000
 MOST_NESTED = 100
+LONGEST_WORD = 200
 
 _Alternatives: TypeAlias = list[frozenset[str]]
 _PIECES = re.compile(r"""(?P<space>\s+)|(?P<open>\()|(?P<close>\))|(?P<and>&+)|(?P<or>\|+)
@@ -76,6 +77,9 @@ def parse(expression: str, rules: TextRules) -> Clauses:
         raise KeywordError(
             f"the keyword expression has {len(expression):,} characters; at most {MOST_CHARACTERS:,} are allowed"
         )
+    for position, character in enumerate(expression, 1):
+        if "\ud800" <= character <= "\udfff":
+            raise KeywordError("half a character (a lone surrogate), which cannot be stored", position)
     groups = [_Group(1)]
     for piece in _pieces(expression):
         if piece.kind == "open":
@@ -86,14 +90,14 @@ def parse(expression: str, rules: TextRules) -> Clauses:
             if len(groups) == 1:
                 raise KeywordError("a closing parenthesis without an opening one", piece.position)
             closed = groups.pop()
-            _operand(groups[-1], _finished(closed, piece.position), closed.position)
+            _operand(groups[-1], _finished(closed), closed.position)
         elif piece.kind == "word":
             _operand(groups[-1], _terms(piece, rules), piece.position)
         else:
             _operator(groups[-1], piece)
     if len(groups) > 1:
         raise KeywordError("an opening parenthesis without a closing one", groups[-1].position)
-    found = _finished(groups[0], len(expression) + 1)
+    found = _finished(groups[0])
     if found is None:
         raise KeywordError("the keyword expression has only stop words, which no text keeps; add another")
     return normal_form(found)
@@ -161,6 +165,11 @@ def _terms(piece: _Piece, rules: TextRules) -> _Alternatives | None:
     if not rules.fold(piece.text).split():
         raise KeywordError(f"{_brief(piece.text)!r} has no letter or digit", piece.position)
     terms = rules.terms(piece.text)
+    longest = max(map(len, terms), default=0)
+    if longest > LONGEST_WORD:
+        raise KeywordError(
+            f"a word of {longest:,} letters; at most {LONGEST_WORD} are allowed", piece.position
+        )
     return [frozenset(terms)] if terms else None
 
 
@@ -199,12 +208,12 @@ def _end_alternative(group: _Group) -> None:
     group.operands, group.started = 0, None
 
 
-def _finished(group: _Group, end: int) -> _Alternatives | None:
+def _finished(group: _Group) -> _Alternatives | None:
     """The alternatives of a whole group; None if it has only stop words."""
     if group.pending is not None:
         raise KeywordError(f"{group.pending.text} has nothing on its right to join", group.pending.position)
     if not group.operands:
-        raise KeywordError("there is nothing between these parentheses", end - 1)
+        raise KeywordError("there is nothing between these parentheses", group.position)
     _end_alternative(group)
     if group.stopped and group.parts > 1:
         raise KeywordError(

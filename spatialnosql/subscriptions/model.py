@@ -136,9 +136,10 @@ def name_of(value: Any, what: str) -> str:
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     if not isinstance(text, str) or not text.strip():
         raise UsageError(f"the {what} of a subscription is {value!r}; it must be text that is not empty")
-    if len(text) > LONGEST_NAME or "\0" in text:
+    if len(text) > LONGEST_NAME:
         raise UsageError(
-            f"the {what} of a subscription has {len(text):,} characters; at most {LONGEST_NAME} are allowed, "
-            "and none of them zero"
+            f"the {what} of a subscription has {len(text):,} characters; at most {LONGEST_NAME} are allowed"
         )
+    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+        raise UsageError(f"the {what} of a subscription is {text!r}, with a character that cannot be stored")
     return text

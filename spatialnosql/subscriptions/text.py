@@ -4,7 +4,8 @@
    accents and vowel points are dropped and the rest composed, so that "Ärger", "ARGER" and "a" with a combining mark
    are one. Accents may be kept.
 2. Tokens are runs of letters and digits, with the vowel signs that some scripts write as marks. Everything else parts
-   them, but invisible format characters (a soft hyphen, a joiner) are left out: they stand inside words.
+   them, but what is invisible (a soft hyphen, a joiner, the selector of an emoji's look) is left out: it stands inside
+   words.
 3. Stop words are left out.
 4. What remains is stemmed, if the rules say so: "floods", "flooded" and "flooding" are one term, "flood".
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +28,9 @@ from spatialnosql.subscriptions.stop_words import ENGLISH
 StopWords = Literal["english", "none"] | tuple[str, ...]
 
 _ZERO_WIDTH_SPACE = "\u200b"  # a format character by its category, but it does part words
+_NO_SIGN = re.compile(
+    "VARIATION SELECTOR|GRAPHEME JOINER|HANGUL.* FILLER"
+)  # a mark or a letter, but not to be seen
 _LAST_SIGN = 9
 """Marks of combining classes up to this one (nukta, kana voicing, virama) make another letter, and are no accents."""
 _REMEMBERED = 1 << 16  # words whose stems are kept
@@ -61,7 +66,7 @@ class TextRules:
 
     def terms(self, text: str) -> tuple[str, ...]:
         """The distinct terms of a text, in the order of their first appearance."""
-        found = map(self._term_of, self.fold(text).split())
+        found = map(self.token_function, self.fold(text).split())
         return tuple(dict.fromkeys(term for term in found if term is not None))
 
     def term(self, word: str) -> str | None:
@@ -69,7 +74,7 @@ class TextRules:
         tokens = self.fold(word).split()
         if len(tokens) != 1:
             raise UsageError(f"{word!r} has {len(tokens)} words; `term` takes one, `terms` a text")
-        return self._term_of(tokens[0])
+        return self.token_function(tokens[0])
 
     def to_document(self) -> dict[str, Any]:
         """The rules as they are stored."""
@@ -84,7 +89,8 @@ class TextRules:
         return cls(words, document["stem"], document["fold_accents"])
 
     @property
-    def _term_of(self) -> Callable[[str], str | None]:
+    def token_function(self) -> Callable[[str], str | None]:
+        """What one folded token becomes: `term` for tokens that come from `fold`, without folding them again."""
         return _term_function(self)
 
 
@@ -122,13 +128,10 @@ def _stemmer() -> Callable[[str], str]:
 def _folded(text: str, fold_accents: bool) -> str:
     if text.isascii():
         return text.lower().translate(_TOKENS)
-    decomposed = text
     for form in ("NFD", "NFKD"):
-        decomposed = unicodedata.normalize(form, decomposed).casefold()
-    if fold_accents:
-        bare = unicodedata.normalize("NFKD", decomposed).translate(_TOKENS_WITHOUT_ACCENTS)
-        return unicodedata.normalize("NFC", bare)
-    return unicodedata.normalize("NFKC", decomposed).translate(_TOKENS)
+        text = unicodedata.normalize(form, text).casefold()
+    characters = _TOKENS_WITHOUT_ACCENTS if fold_accents else _TOKENS
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", text).translate(characters))
 
 
 class _Characters(dict[int, int | None]):
@@ -141,13 +144,13 @@ class _Characters(dict[int, int | None]):
     def __missing__(self, code: int) -> int | None:
         character = chr(code)
         kind = unicodedata.category(character)
+        what: int | None = ord(" ")
         if self._drop_accents and unicodedata.combining(character) > _LAST_SIGN:
-            what: int | None = None
-        elif kind == "Cf" and character != _ZERO_WIDTH_SPACE:
             what = None
-        else:
-            # isalnum: letters and all that has a value as a digit or a number.
-            what = code if character.isalnum() or kind.startswith("M") else ord(" ")
+        elif kind in ("Cf", "Me") or _NO_SIGN.search(unicodedata.name(character, "")):
+            what = ord(" ") if character == _ZERO_WIDTH_SPACE else None
+        elif character.isalnum() or kind.startswith("M"):
+            what = code
         self[code] = what
         return what
 
