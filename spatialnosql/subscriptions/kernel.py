@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from spatialnosql.subscriptions.cells import cell_key, scaled, spread
 from spatialnosql.subscriptions.compiled import compiled
+from spatialnosql.subscriptions.rasters import look
 
 Array: TypeAlias = NDArray[Any]
 Whole: TypeAlias = int | np.signedinteger[Any]
@@ -137,6 +138,9 @@ def match_segment(
     clauses: Array,
     clause_terms: Array,
     members: Array,
+    polygon_numbers: Array,
+    polygon_rows: Array,
+    rasters: Array,
     seen: Array,
     stamp: int,
     counts: Array,
@@ -224,6 +228,9 @@ def match_segment(
                         side = 0
                         if flags & CIRCLE:
                             side = side_of_circle(lng[row], lat[row], exact[number])
+                        else:
+                            row_of_polygon = polygon_rows[np.searchsorted(polygon_numbers, number)]
+                            side = look(lng[row], lat[row], exact[number], rasters, row_of_polygon) - 1
                         if side < 0:
                             continue
                         if side == 0:

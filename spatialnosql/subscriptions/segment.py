@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from spatialnosql.errors import UsageError
 from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.subscriptions import building, kernel
+from spatialnosql.subscriptions.areas import Area, Polygon
 from spatialnosql.subscriptions.cells import FINEST
 from spatialnosql.subscriptions.model import NEVER_MS
 from spatialnosql.subscriptions.objects import Objects
@@ -104,6 +105,7 @@ class Segment:
             self.levels, self.cell_keys, self.cell_numbers, self.cell_slots,
             self.slot_terms, self.slot_postings, self.postings,
             self.state, self._exact, table.expires, table.clauses, table.clause_terms, table.members,
+            table.polygon_numbers, table.polygon_rows, table.rasters,
             seen, stamp, counts,
         )  # fmt: skip
         return counts, found, rows, numbers
@@ -111,25 +113,28 @@ class Segment:
     def settle(
         self, objects: Objects, rows: NDArray[np.int64], numbers: NDArray[np.int32]
     ) -> NDArray[np.bool_]:
-        """Which of the undecided pairs match, by the areas themselves; each area is asked once."""
+        """Which of the undecided pairs match, by the areas themselves; each distinct area is asked once."""
+        polygons = self.table.kind[numbers] == POLYGON
+        # Circles by number, polygons by their row, which many subscriptions may share: as negative numbers.
+        areas = numbers.astype(np.int64)
+        areas[polygons] = ~self.table.polygon_row(numbers[polygons]).astype(np.int64)
         inside = np.zeros(rows.size, dtype=np.bool_)
-        order = np.argsort(numbers, kind="stable")
-        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
-        for group in np.split(order, cuts):
+        order = np.argsort(areas, kind="stable")
+        for group in np.split(order, np.flatnonzero(np.diff(areas[order])) + 1):
             if group.size:
-                inside[group] = self._area(int(numbers[group[0]])).inside(
-                    objects.lng[rows[group]], objects.lat[rows[group]]
-                )
+                own = rows[group]
+                inside[group] = self._area(int(areas[group[0]])).inside(objects.lng[own], objects.lat[own])
         return inside
 
-    def _area(self, number: int) -> Any:
-        # A polygon takes long to read, so it is kept.
-        if number not in self._areas:
-            self._areas[number] = self.table.area(number)
-        return self._areas[number]
+    def _area(self, number: int) -> Area:
+        if number >= 0:
+            return self.table.area(number)
+        if number not in self._polygons:  # a polygon takes long to read, so it is kept
+            self._polygons[number] = self.table.polygon(~number)
+        return self._polygons[number]
 
     @cached_property
-    def _areas(self) -> dict[int, Any]:
+    def _polygons(self) -> dict[int, Polygon]:
         return {}
 
     @cached_property

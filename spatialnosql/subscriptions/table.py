@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.areas import Area, Circle, Polygon, Rectangle
 from spatialnosql.subscriptions.model import NEVER_MS, Subscription
+from spatialnosql.subscriptions.rasters import SIDE, raster_of
 from spatialnosql.subscriptions.strings import Strings
 from spatialnosql.subscriptions.vocabulary import Vocabulary
 
@@ -50,8 +51,13 @@ class Table:
     circles: NDArray[np.float64]
     """Their longitudes, latitudes and radii in metres: what they were made from, so that they come back the same."""
     polygon_numbers: NDArray[np.int32]
+    """The numbers of the polygons, ascending."""
+    polygon_rows: NDArray[np.int32]
+    """Their rows of `polygons` and `rasters`: many may share one shape."""
     polygons: Strings
-    """Their GeoJSON."""
+    """The distinct GeoJSON geometries."""
+    rasters: NDArray[np.uint8]
+    """And what they look like: see `rasters`."""
     vocabulary: Vocabulary
 
     @classmethod
@@ -63,7 +69,14 @@ class Table:
         owner = [owners.setdefault(row.owner, len(owners)) for row in rows]
         clauses = [clause for row in rows for clause in row.clauses]
         circles = [(i, row.area) for i, row in enumerate(rows) if isinstance(row.area, Circle)]
-        polygons = [(i, row.area) for i, row in enumerate(rows) if isinstance(row.area, Polygon)]
+        polygons = [i for i, row in enumerate(rows) if isinstance(row.area, Polygon)]
+        shapes: dict[str, tuple[int, Polygon]] = {}
+        shape_rows = []
+        for i in polygons:
+            area = rows[i].area
+            assert isinstance(area, Polygon)
+            shape_rows.append(shapes.setdefault(json.dumps(area.to_document()), (len(shapes), area))[0])
+        pictures = [raster_of(area.region, _bounds(area)) for _, area in shapes.values()]
         return cls(
             Strings.of(row.id for row in rows),
             Strings.of(owners),
@@ -76,8 +89,10 @@ class Table:
             vocabulary.add(term for clause in clauses for term in clause),
             np.array([i for i, _ in circles], dtype=np.int32),
             np.array([(c.lng, c.lat, c.radius_m) for _, c in circles], dtype=np.float64).reshape(-1, 3),
-            np.array([i for i, _ in polygons], dtype=np.int32),
-            Strings.of(json.dumps(polygon.to_document()) for _, polygon in polygons),
+            np.array(polygons, dtype=np.int32),
+            np.array(shape_rows, dtype=np.int32),
+            Strings.of(shapes),
+            np.array(pictures, dtype=np.uint8).reshape(-1, SIDE * SIDE),
             vocabulary,
         )
 
@@ -113,7 +128,9 @@ class Table:
             np.zeros(0, dtype=np.int32),
             np.zeros((0, 3)),
             np.zeros(0, dtype=np.int32),
+            np.zeros(0, dtype=np.int32),
             Strings.of([]),
+            np.zeros((0, SIDE * SIDE), dtype=np.uint8),
             vocabulary,
         )
         table._check()
@@ -123,18 +140,14 @@ class Table:
     def joined(cls, tables: Sequence[Table]) -> Table:
         """The rows of several tables of one vocabulary, one table after the other."""
         starts = np.cumsum([0] + [len(table) for table in tables])
-        owners: dict[str, int] = {}
-        renumbered = [
-            np.array([owners.setdefault(name, len(owners)) for name in table.owners], dtype=np.int32)
-            for table in tables
-        ]
+        owners, own_owners = _distinct([table.owners for table in tables])
+        shapes, own_shapes = _distinct([table.polygons for table in tables])
+        first_seen = np.unique(np.concatenate(own_shapes), return_index=True)[1]
         pairs = list(zip(tables, starts[:-1], strict=True))
         return cls(
             Strings.joined([table.ids for table in tables]),
             Strings.of(owners),
-            np.concatenate(
-                [names[table.owner] for names, table in zip(renumbered, tables, strict=True)]
-            ).astype(np.int32),
+            np.concatenate([own[table.owner] for own, table in zip(own_owners, tables, strict=True)]),
             np.concatenate([table.kind for table in tables]),
             np.concatenate([table.bounds for table in tables]),
             np.concatenate([table.expires for table in tables]),
@@ -144,7 +157,9 @@ class Table:
             np.concatenate([table.circle_numbers + start for table, start in pairs]).astype(np.int32),
             np.concatenate([table.circles for table in tables]),
             np.concatenate([table.polygon_numbers + start for table, start in pairs]).astype(np.int32),
-            Strings.joined([table.polygons for table in tables]),
+            np.concatenate([own[table.polygon_rows] for own, table in zip(own_shapes, tables, strict=True)]),
+            Strings.of(shapes),
+            np.concatenate([table.rasters for table in tables])[first_seen],
             tables[0].vocabulary,
         )
 
@@ -157,8 +172,16 @@ class Table:
             lng, lat, radius_m = self.circles[np.searchsorted(self.circle_numbers, number)].tolist()
             return Circle(lng, lat, radius_m)
         if self.kind[number] == POLYGON:
-            return Polygon(json.loads(self.polygons[int(np.searchsorted(self.polygon_numbers, number))]))
+            return self.polygon(int(self.polygon_row(np.array([number]))[0]))
         return Rectangle(*self.bounds[number].tolist())
+
+    def polygon_row(self, numbers: NDArray[Any]) -> NDArray[np.int32]:
+        """The rows of `polygons` of subscriptions that are polygons."""
+        return np.asarray(self.polygon_rows[np.searchsorted(self.polygon_numbers, numbers)], dtype=np.int32)
+
+    def polygon(self, row: int) -> Polygon:
+        """One of the distinct polygons."""
+        return Polygon(json.loads(self.polygons[row]))
 
     def subscription(self, number: int) -> Subscription:
         """A row as the subscription that it is; the expression as it was typed is not kept here."""
@@ -211,6 +234,15 @@ class Table:
                 f"terms run from {self.members.min()} to {self.members.max()}, but the vocabulary has "
                 f"{len(self.vocabulary):,}"
             )
+
+
+def _distinct(parts: Sequence[Strings]) -> tuple[dict[str, int], list[NDArray[np.int32]]]:
+    """The distinct strings of all parts, and for each part the rows where its own are among them."""
+    rows: dict[str, int] = {}
+    own = [
+        np.array([rows.setdefault(string, len(rows)) for string in part], dtype=np.int32) for part in parts
+    ]
+    return rows, own
 
 
 def _offsets(lengths: Sequence[int]) -> NDArray[np.int64]:

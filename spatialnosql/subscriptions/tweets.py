@@ -164,9 +164,8 @@ def _batch(
     words[on_topic] = world.topics[of_tweet, _pick(_zipf(_TOPIC_WORDS, 0.9), on_topic.size, draw)]
     style = draw.integers(0, 256, size=total).astype(np.uint8)
     text = Strings(*_written(world.words.data, world.words.offsets, offsets, words, style))
-    return Tweets(
-        ids, np.round(np.clip(lng, -180.0, 180.0), 6), np.round(lat, 6), times, text, offsets, words
-    )
+    places: NDArray[np.float64] = np.stack([np.clip(lng, -180.0, 180.0), np.clip(lat, -90.0, 90.0)]).round(6)
+    return Tweets(ids, places[0], places[1], times, text, offsets, words)
 
 
 def _pick(cumulative: NDArray[np.float64], count: int, draw: np.random.Generator) -> NDArray[np.int64]:
