@@ -12,8 +12,9 @@ import pytest
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions import kernel
 from spatialnosql.subscriptions.areas import Area, Circle, Polygon, Rectangle
-from spatialnosql.subscriptions.index import Index
+from spatialnosql.subscriptions.index import Index, warm_up
 from spatialnosql.subscriptions.model import Object, Subscription
+from spatialnosql.subscriptions.segment import Segment
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.subscriptions.vocabulary import Vocabulary
@@ -195,6 +196,17 @@ def test_numbers_stay_when_segments_are_merged() -> None:
     assert index.area(37) == index.subscription(37).area
     index.remove([37])
     assert index.find(["a37"]).tolist() == [-1]
+
+
+def test_warm_up_leaves_nothing_to_compile() -> None:
+    warm_up()
+    before = len(getattr(kernel.match_segment, "signatures", []))
+    draw = np.random.default_rng(12)
+    matched(
+        Index.build(Table.of([random_subscription(draw, "a", "rcp") for _ in range(9)])),
+        random_objects(draw, 9),
+    )
+    assert len(getattr(kernel.match_segment, "signatures", [])) == before == 1
 
 
 def test_borders_belong_to_rectangles() -> None:
@@ -389,6 +401,56 @@ def test_a_table_gives_its_subscriptions_back() -> None:
     )
     assert [table.subscription(i) for i in range(100)] == subscriptions
     assert {int(kind) for kind in table.kind} == {0, 1, 2}
+
+
+def test_names_as_arrow_arrays() -> None:
+    pytest.importorskip("pyarrow")
+    draw = np.random.default_rng(10)
+    index = Index.build(Table.of([random_subscription(draw, f"é{i}") for i in range(20)]))
+    for i in range(20, 30):
+        index.insert([random_subscription(draw, f"é{i}")])
+    numbers = np.array([29, 3, 3, 25, 0])
+    assert (
+        index.ids_to_arrow().take(numbers).to_pylist()
+        == index.ids(numbers)
+        == ["é29", "é3", "é3", "é25", "é0"]
+    )
+    assert index.owners_to_arrow().take(numbers).to_pylist() == index.owners(numbers)
+
+
+def test_polygons_are_mostly_decided_by_their_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(11)
+    shapes = [random_area(draw, "p") for _ in range(60)]
+    hole = [[[0, 0], [40, 0], [40, 40], [0, 40], [0, 0]], [[10, 10], [30, 10], [30, 30], [10, 30], [10, 10]]]
+    cap = [[0.0, 70.0], [120.0, 70.0], [-120.0, 70.0], [0.0, 70.0]]
+    shapes += [Polygon({"type": "Polygon", "coordinates": rings}) for rings in (hole, [cap])]
+    subscriptions = [
+        Subscription(f"{i}-{k}", "o", (("word1",),), shape)
+        for i, shape in enumerate(shapes)
+        for k in range(2)
+    ]
+    index = Index.build(Table.of(subscriptions))
+    assert len(index.segments[0].table.polygons) == len(shapes)
+    objects = [Object(thing.id, "word1", thing.lng, thing.lat, NOON) for thing in random_objects(draw, 3000)]
+    for shape in shapes:  # and around every corner
+        for lng, lat in shape.geometry["coordinates"][0]:
+            objects += [
+                Object(0, "word1", lng + d, lat, NOON)
+                for d in (-1e-3, 0.0, 1e-9, 1e-3)
+                if abs(lng + d) <= 180
+            ]
+    undecided = []
+    settle = Segment.settle
+
+    def noting(self: Segment, batch: object, rows: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        undecided.append(rows.size)
+        return settle(self, batch, rows, numbers)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Segment, "settle", noting)
+    expected = brute_force(subscriptions, objects)
+    assert matched(index, objects) == expected
+    assert len(expected) > 5000
+    assert sum(undecided) < 0.7 * len(expected)
 
 
 @pytest.mark.parametrize(

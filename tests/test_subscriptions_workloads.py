@@ -62,6 +62,14 @@ def test_one_to_three_keywords_joined_by_and_or_or() -> None:
     assert all(len(set(row.tolist())) == row.size for row in members)
 
 
+def test_one_operator_only() -> None:
+    only_and = workloads.subscriptions(CORPUS, "Q1", 500, operators="and")
+    assert set(np.diff(only_and.clauses).tolist()) == {1}
+    only_or = workloads.subscriptions(CORPUS, "Q1", 500, operators="or")
+    assert set(np.diff(only_or.clause_terms).tolist()) == {1}
+    assert set(np.diff(only_or.clauses).tolist()) == {1, 2, 3}
+
+
 def test_first_kind_draws_keywords_as_objects_have_terms() -> None:
     table = workloads.subscriptions(CORPUS, "Q1", 20_000)
     drawn = np.bincount(table.members, minlength=len(CORPUS.vocabulary)) / table.members.size

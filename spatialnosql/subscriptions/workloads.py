@@ -26,6 +26,7 @@ from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.vocabulary import Vocabulary
 
 Kind = Literal["Q1", "Q2", "Q3"]
+Operators = Literal["both", "and", "or"]
 KINDS: tuple[Kind, ...] = ("Q1", "Q2", "Q3")
 MOST_KEYWORDS = 3
 SIDES_KM = {"Q1": (1.0, 50.0), "Q2": (1.0, 100.0)}
@@ -38,6 +39,7 @@ SPREAD = 0.2
 """The standard deviation of a subscription's lifetime, in lifetimes."""
 OBJECT, INSERT, DELETE = 0, 1, 2
 
+_OR_SHARES = {"both": 0.5, "and": 0.0, "or": 1.0}
 _KM_PER_DEGREE = np.pi * EARTH_RADIUS_M / 180.0 / 1000.0
 
 
@@ -88,13 +90,15 @@ def subscriptions(
     seed: int = 1,
     *,
     together: bool = False,
+    operators: Operators = "both",
     regions: NDArray[np.bool_] | None = None,
     owners: int = 1000,
 ) -> Table:
     """So many subscriptions of one kind; equal arguments give equal tables.
 
     `together` takes the keywords of a subscription from the one object at its centre, so that more ANDs are met.
-    `regions` says which of Q3's are Q2 (see `mixed_regions`); a table of `owners` shares the subscriptions.
+    `operators` joins them by both, or by one only. `regions` says which of Q3's are Q2 (see `mixed_regions`); so many
+    `owners` share the subscriptions.
     """
     if kind not in KINDS:
         raise UsageError(f"the workload is {kind!r}; there are {', '.join(KINDS)}")
@@ -104,7 +108,7 @@ def subscriptions(
     centres = draw.integers(corpus.lng.size, size=count)
     second = _is_second(corpus, kind, centres, mixed_regions(seed) if regions is None else regions)
     keywords = _keywords(corpus, centres, second, together, draw)
-    clauses, clause_terms, members = _joined(keywords, draw)
+    clauses, clause_terms, members = _joined(keywords, _OR_SHARES[operators], draw)
     return Table.of_rectangles(
         _squares(corpus, centres, second, draw),
         clauses,
@@ -274,11 +278,11 @@ def _keywords(
 
 
 def _joined(
-    keywords: NDArray[np.int64], draw: np.random.Generator
+    keywords: NDArray[np.int64], or_share: float, draw: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
     """Clauses: before each keyword but the first stands AND or OR, as a coin says; AND binds tighter."""
     there = keywords >= 0
-    opens = draw.random(keywords.shape) < 0.5
+    opens = draw.random(keywords.shape) < or_share
     opens[:, 0] = True
     opens &= there  # the keywords that begin a clause
     terms = keywords[there]
