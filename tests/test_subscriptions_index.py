@@ -403,6 +403,21 @@ def test_a_table_gives_its_subscriptions_back() -> None:
     assert {int(kind) for kind in table.kind} == {0, 1, 2}
 
 
+def test_a_table_by_place_has_the_same_subscriptions() -> None:
+    draw = np.random.default_rng(13)
+    subscriptions = {f"s{i}": random_subscription(draw, f"s{i}") for i in range(300)}
+    table = Table.of(subscriptions.values())
+    sorted_table = table.by_place()
+    assert list(sorted_table.ids) != list(table.ids)
+    assert {s.id: s for s in map(sorted_table.subscription, range(300))} == subscriptions
+    assert [table.take(np.array([7, 3])).subscription(i).id for i in range(2)] == ["s7", "s3"]
+    assert [table.take(np.arange(0, 300, 3)).subscription(i) for i in range(100)] == list(
+        subscriptions.values()
+    )[::3]
+    objects = random_objects(draw, 200)
+    assert matched(Index.build(sorted_table), objects) == brute_force(subscriptions.values(), objects)
+
+
 def test_names_as_arrow_arrays() -> None:
     pytest.importorskip("pyarrow")
     draw = np.random.default_rng(10)

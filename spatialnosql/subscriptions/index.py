@@ -49,7 +49,8 @@ class Index:
         """The index of a table; `frequencies` are those of its vocabulary unless others are given.
 
         `bits` sets the size of the finest cells as that of geohashes of so many bits, an even number from 2 to 32;
-        otherwise the subscriptions' sizes decide.
+        otherwise the subscriptions' sizes decide. Numbers are the rows of the table; a large one is best taken
+        `Table.by_place`.
         """
         if bits is not None and not (2 <= bits <= 2 * FINEST and bits % 2 == 0):
             raise UsageError(f"{bits} bits for the finest cells; give an even number from 2 to {2 * FINEST}")

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spatialnosql.edges import ragged
 from spatialnosql.subscriptions.compiled import compiled
 
 # Lone surrogates are no characters, but a Python string may hold them.
@@ -70,6 +71,11 @@ class Strings:
         held = np.ascontiguousarray(self.data).data
         return [str(held[a:b], "utf-8", _ERRORS) for a, b in zip(starts, ends, strict=True)]
 
+    def pick(self, rows: NDArray[Any]) -> Strings:
+        """The strings of some rows, packed."""
+        offsets, bytes_ = ragged_rows(self.offsets, rows)
+        return Strings(self.data[bytes_], offsets)
+
     def find(self, strings: Sequence[str]) -> NDArray[np.int64]:
         """The last row in which each string stands, or -1."""
         order, hashes = self._by_hash
@@ -104,6 +110,15 @@ class Strings:
     def nbytes(self) -> int:
         """The bytes of both arrays."""
         return int(self.data.nbytes + self.offsets.nbytes)
+
+
+def ragged_rows(
+    offsets: NDArray[np.int64], rows: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Some rows of a list of lists: their offsets, and where their elements are in the old one."""
+    counts = np.diff(offsets)[rows]
+    picked = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
+    return picked, ragged(offsets[rows], counts)
 
 
 @compiled

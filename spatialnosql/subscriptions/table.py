@@ -17,9 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.areas import Area, Circle, Polygon, Rectangle
+from spatialnosql.subscriptions.cells import FINEST
+from spatialnosql.subscriptions.kernel import curve, place
 from spatialnosql.subscriptions.model import NEVER_MS, Subscription
 from spatialnosql.subscriptions.rasters import SIDE, raster_of
-from spatialnosql.subscriptions.strings import Strings
+from spatialnosql.subscriptions.strings import Strings, ragged_rows
 from spatialnosql.subscriptions.vocabulary import Vocabulary
 
 RECTANGLE, CIRCLE, POLYGON = 0, 1, 2
@@ -162,6 +164,43 @@ class Table:
             np.concatenate([table.rasters for table in tables])[first_seen],
             tables[0].vocabulary,
         )
+
+    def take(self, rows: NDArray[Any]) -> Table:
+        """The given rows, each at most once, in the given order."""
+        clauses, old_clauses = ragged_rows(self.clauses, rows)
+        clause_terms, old_members = ragged_rows(self.clause_terms, old_clauses)
+        now = np.full(len(self), -1, dtype=np.int64)
+        now[rows] = np.arange(len(rows))
+        circles, polygons = now[self.circle_numbers], now[self.polygon_numbers]
+        circle_order = np.argsort(circles)[np.count_nonzero(circles < 0) :]
+        polygon_order = np.argsort(polygons)[np.count_nonzero(polygons < 0) :]
+        return Table(
+            self.ids.pick(rows),
+            self.owners,
+            self.owner[rows],
+            self.kind[rows],
+            self.bounds[rows],
+            self.expires[rows],
+            clauses,
+            clause_terms,
+            self.members[old_members],
+            circles[circle_order].astype(np.int32),
+            self.circles[circle_order],
+            polygons[polygon_order].astype(np.int32),
+            self.polygon_rows[polygon_order],
+            self.polygons,
+            self.rasters,
+            self.vocabulary,
+        )
+
+    def by_place(self) -> Table:
+        """The same subscriptions, neighbours next to each other: matching a million is a fifth faster so."""
+        west, south, east, north = self.bounds.T
+        east = np.where(west > east, west, east)  # across the antimeridian: anywhere will do
+        x, y, keys = (np.empty(len(self), dtype=np.int64) for _ in range(3))
+        place((west + east) / 2, (south + north) / 2, x, y)
+        curve(x, y, FINEST, keys)
+        return self.take(np.argsort(keys, kind="stable"))
 
     def __len__(self) -> int:
         return len(self.bounds)
