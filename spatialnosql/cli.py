@@ -80,7 +80,7 @@ def build_parser(selected: str | None = None) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"spatialnosql {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"spatialnosql {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         subparser = commands.add_parser(command.name, help=command.help, description=command.help)

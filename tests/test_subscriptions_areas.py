@@ -188,7 +188,7 @@ def test_circles_as_the_server_has_them(database: Database[dict[str, Any]]) -> N
     rng = np.random.default_rng(17)
     for _ in range(25):
         lng, lat = float(rng.uniform(-180, 180)), float(np.degrees(np.arcsin(rng.uniform(-1, 1))))
-        radius_m = float(10 ** rng.uniform(-0.5, 6.5))
+        radius_m = float(10 ** rng.uniform(-3, 6.5))
         off_m = rng.choice([0.0, 0.001, 0.004, 0.01, 0.03, 1.0, radius_m / 2], 400) * rng.uniform(-1, 1, 400)
         away = np.degrees(np.maximum(radius_m + off_m, 0) / EARTH_RADIUS_M)
         x, y = travel(np.full(400, lng), np.full(400, lat), rng.uniform(0, 2 * np.pi, 400), away)

@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,31 @@ def test_adding_again_changes_nothing(alerts: Documents, monkeypatch: pytest.Mon
     # A Subscription is taken as it is.
     as_they_are = of.add_many(list(of.list()))
     assert as_they_are.unchanged == 331
+
+
+def test_a_slow_batch_is_given_a_later_time(alerts: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those inserted, and not those that were there before and stay as they are."""
+    of = Subscriptions(alerts)
+    of.add_many(rows(2))
+    early = {one["_id"]: one["changed"] for one in alerts.find()}
+    monkeypatch.setattr(store_writing, "server_time", lambda _: dt.datetime(2020, 1, 1, tzinfo=UTC))
+    monkeypatch.setattr(store_writing, "SLOW_S", -1.0)
+    of.add_many(rows(5))
+    changed = {one["_id"]: one["changed"] for one in alerts.find()}
+    assert {id_: changed[id_] for id_ in early} == early
+    assert len(changed) == 5
+    assert all(at > dt.datetime(2026, 1, 1) for at in changed.values())
+
+
+def test_two_add_the_same_at_once(alerts: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_writing, "WRITTEN_AT_ONCE", 20)
+    given = rows(400)
+    Subscriptions(alerts).add("ann", "flood", LONDON, id="first")
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda seed: Subscriptions(alerts).add_many(given[seed:]), range(4)))
+    assert sum(one.added for one in done) == 400
+    assert sum(one.changed for one in done) == 0
+    assert Subscriptions(alerts).count() == 401
 
 
 def test_bad_ones_are_listed_and_the_rest_added(alerts: Documents) -> None:

@@ -10,6 +10,7 @@ Stop words vanish from an AND, since they vanish from every text; an alternative
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -77,9 +78,11 @@ def parse(expression: str, rules: TextRules) -> Clauses:
         raise KeywordError(
             f"the keyword expression has {len(expression):,} characters; at most {MOST_CHARACTERS:,} are allowed"
         )
-    for position, character in enumerate(expression, 1):
-        if "\ud800" <= character <= "\udfff":
-            raise KeywordError("half a character (a lone surrogate), which cannot be stored", position)
+    try:
+        expression.encode()
+    except UnicodeEncodeError as error:
+        message = "half a character (a lone surrogate), which cannot be stored"
+        raise KeywordError(message, error.start + 1) from None
     groups = [_Group(1)]
     for piece in _pieces(expression):
         if piece.kind == "open":
@@ -162,15 +165,21 @@ def _word(text: str, position: int) -> _Piece:
 
 def _terms(piece: _Piece, rules: TextRules) -> _Alternatives | None:
     """One clause of the terms of a word ("road-side" has two); None if they are stop words."""
-    if not rules.fold(piece.text).split():
+    tokens, terms = _read(piece.text, rules)
+    if not tokens:
         raise KeywordError(f"{_brief(piece.text)!r} has no letter or digit", piece.position)
-    terms = rules.terms(piece.text)
     longest = max(map(len, terms), default=0)
     if longest > LONGEST_WORD:
         raise KeywordError(
             f"a word of {longest:,} letters; at most {LONGEST_WORD} are allowed", piece.position
         )
-    return [frozenset(terms)] if terms else None
+    return [terms] if terms else None
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _read(word: str, rules: TextRules) -> tuple[int, frozenset[str]]:
+    """How many tokens a word has, and its terms; remembered, since of a million subscriptions most use the same."""
+    return len(rules.fold(word).split()), frozenset(rules.terms(word))
 
 
 def _operand(group: _Group, alternatives: _Alternatives | None, position: int) -> None:

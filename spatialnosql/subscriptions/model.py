@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from spatialnosql.subscriptions.text import TextRules
 LONGEST_NAME = 500
 NEVER_MS = (1 << 63) - 1
 """When a subscription without expiry expires, in milliseconds since 1970."""
+_UNSTORED = re.compile("[\0\ud800-\udfff]")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -140,6 +142,6 @@ def name_of(value: Any, what: str) -> str:
         raise UsageError(
             f"the {what} of a subscription has {len(text):,} characters; at most {LONGEST_NAME} are allowed"
         )
-    if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
+    if _UNSTORED.search(text):
         raise UsageError(f"the {what} of a subscription is {text!r}, with a character that cannot be stored")
     return text

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
 
 from spatialnosql.errors import SpatialNoSQLError, UsageError
 from spatialnosql.subscriptions.model import Subscription, moment_of, name_of
 from spatialnosql.subscriptions.store_setup import agreed_rules, prepare, record_rules
-from spatialnosql.subscriptions.store_writing import Added, write_subscriptions
+from spatialnosql.subscriptions.store_writing import UTC, Added, server_time, write_subscriptions
 from spatialnosql.subscriptions.text import TextRules
 
 KEPT_REMOVED = dt.timedelta(days=7)
@@ -30,7 +29,6 @@ OVERLAP = dt.timedelta(seconds=60)
 FIELDS = ("id", "owner", "keywords", "region", "expires")
 _REMOVED_AT_ONCE = 1_000
 _LIVE = {"removed": {"$ne": True}}
-_UTC: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Subscriptions:
     """
 
     def __init__(self, collection: Collection[Any], rules: TextRules | None = None) -> None:
-        self.collection: Collection[dict[str, Any]] = collection.with_options(codec_options=_UTC)
+        self.collection: Collection[dict[str, Any]] = collection.with_options(codec_options=UTC)
         self.rules = agreed_rules(self.collection, rules)
         self._prepared = False
 
@@ -193,10 +191,7 @@ class Subscriptions:
 
     def now(self) -> dt.datetime:
         """The time on the server."""
-        local: dt.datetime = self.collection.database.client.admin.command("hello", codec_options=_UTC)[
-            "localTime"
-        ]
-        return moment_of(local)
+        return moment_of(server_time(self.collection))
 
     def _remove(self, which: Mapping[str, Any]) -> int:
         kept_ms = int(KEPT_REMOVED.total_seconds() * 1000)

@@ -223,8 +223,9 @@ def _quietly(_: int) -> None:
 
 
 def _document(one: Subscription) -> dict[str, Any]:
+    """A subscription as a file to load has it, with its clauses."""
     document = one.to_document()
-    return {"id": document.pop("_id"), **document}
+    return {"id": document.pop("_id"), "region": document.pop("area"), **document}
 
 
 def _lines(one: Subscription) -> Iterator[str]:
