@@ -438,7 +438,16 @@ def test_polygons_are_mostly_decided_by_their_pictures(monkeypatch: pytest.Monke
     shapes = [random_area(draw, "p") for _ in range(60)]
     hole = [[[0, 0], [40, 0], [40, 40], [0, 40], [0, 0]], [[10, 10], [30, 10], [30, 30], [10, 30], [10, 10]]]
     cap = [[0.0, 70.0], [120.0, 70.0], [-120.0, 70.0], [0.0, 70.0]]
-    shapes += [Polygon({"type": "Polygon", "coordinates": rings}) for rings in (hole, [cap])]
+    spike = [[10.0, 80.0], [20.0, 80.0], [15.0, 90.0], [10.0, 80.0]]
+    up_to_it = [[170, 0], [180, 0], [180, 10], [170, 10], [170, 0]]
+    from_it = [[-180, 0], [-170, 0], [-170, 10], [-180, 10], [-180, 0]]
+    # The hole lies just beyond the antimeridian, in a column of the picture that begins before it.
+    over_it = [[160, 0], [-165, 0], [-165, 10], [160, 10], [160, 0]]
+    hole_beyond = [[-179.9, 4], [-179.4, 4], [-179.4, 6], [-179.9, 6], [-179.9, 4]]
+    special = (hole, [cap], [spike], [up_to_it], [from_it], [over_it, hole_beyond])
+    shapes += [Polygon({"type": "Polygon", "coordinates": rings}) for rings in special]
+    two = [[[[100, 0], [101, 0], [101, 1], [100, 0]]], [[[-150, 0], [-149, 0], [-149, 1], [-150, 0]]]]
+    shapes.append(Polygon({"type": "MultiPolygon", "coordinates": two}))
     subscriptions = [
         Subscription(f"{i}-{k}", "o", (("word1",),), shape)
         for i, shape in enumerate(shapes)
@@ -447,7 +456,17 @@ def test_polygons_are_mostly_decided_by_their_pictures(monkeypatch: pytest.Monke
     index = Index.build(Table.of(subscriptions))
     assert len(index.segments[0].table.polygons) == len(shapes)
     objects = [Object(thing.id, "word1", thing.lng, thing.lat, NOON) for thing in random_objects(draw, 3000)]
-    for shape in shapes:  # and around every corner
+    hard = [
+        (-179.7, 5.0),
+        (-179.95, 5.0),
+        (180.0, 5.0),
+        (-180.0, 5.0),
+        (77.0, 90.0),
+        (100.9, 0.5),
+        (-149.1, 0.5),
+    ]
+    objects += [Object(0, "word1", lng, lat, NOON) for lng, lat in hard]
+    for shape in shapes[:-1]:  # and around every corner
         for lng, lat in shape.geometry["coordinates"][0]:
             objects += [
                 Object(0, "word1", lng + d, lat, NOON)

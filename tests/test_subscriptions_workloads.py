@@ -194,6 +194,17 @@ def test_tweets_read_back_as_their_words() -> None:
     assert len(set(texts)) == 500
 
 
+def test_texts_read_in_batches_are_the_same_corpus() -> None:
+    pytest.importorskip("pyarrow")
+    corpus = Corpus.of_texts(TWEETS.lng, TWEETS.lat, TWEETS.text.to_arrow(), TextRules())
+    np.testing.assert_array_equal(corpus.offsets, CORPUS.offsets)
+    to_word = CORPUS.vocabulary.numbers(corpus.vocabulary.terms)
+    for i in range(200):
+        part = slice(corpus.offsets[i], corpus.offsets[i + 1])
+        assert sorted(to_word[corpus.terms[part]].tolist()) == CORPUS.terms[part].tolist()
+    np.testing.assert_array_equal(CORPUS.frequencies[to_word], corpus.frequencies)
+
+
 def test_tweets_are_skewed_in_words_and_places() -> None:
     frequencies = np.sort(CORPUS.frequencies)[::-1]
     assert frequencies[:50].sum() > 0.1 * frequencies.sum()

@@ -82,7 +82,7 @@ class Segment:
             keys[used], starts, entries, firsts, seconds, clause_numbers, boxes,
             slots, slot_terms, slot_postings, postings,
         )  # fmt: skip
-        in_use = np.unique(levels[state & kernel.GONE == 0])[::-1].astype(np.int64)
+        in_use = np.flatnonzero(np.bincount(levels[state & kernel.GONE == 0]))[::-1].astype(np.int64)
         return cls(table, in_use, keys, numbers, slots, slot_terms, slot_postings, postings, state)
 
     def __len__(self) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.areas import Area, Circle, Polygon, Rectangle
+from spatialnosql.subscriptions.boxes import box_around
 from spatialnosql.subscriptions.cells import FINEST
 from spatialnosql.subscriptions.kernel import curve, place
 from spatialnosql.subscriptions.model import NEVER_MS, Subscription
@@ -26,7 +27,6 @@ from spatialnosql.subscriptions.vocabulary import Vocabulary
 
 RECTANGLE, CIRCLE, POLYGON = 0, 1, 2
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_EDGE = 1e-6  # degrees: how near to the antimeridian or a pole a shape counts as touching it
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,13 +78,13 @@ class Table:
             area = rows[i].area
             assert isinstance(area, Polygon)
             shape_rows.append(shapes.setdefault(json.dumps(area.to_document()), (len(shapes), area))[0])
-        pictures = [raster_of(area.region, _bounds(area)) for _, area in shapes.values()]
+        pictures = [raster_of(area.region, box_around(area)) for _, area in shapes.values()]
         return cls(
             Strings.of(row.id for row in rows),
             Strings.of(owners),
             np.array(owner, dtype=np.int32),
             np.array([row.area.kind for row in rows], dtype=np.uint8),
-            np.array([_bounds(row.area) for row in rows], dtype=np.float64).reshape(-1, 4),
+            np.array([box_around(row.area) for row in rows], dtype=np.float64).reshape(-1, 4),
             np.array([row.expires_ms for row in rows], dtype=np.int64),
             _offsets([len(row.clauses) for row in rows]),
             _offsets([len(clause) for clause in clauses]),
@@ -294,35 +294,3 @@ def _joined_offsets(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     shifts = np.cumsum([0] + [int(part[-1]) for part in parts])
     shifted = [part[1:] + shift for part, shift in zip(parts, shifts, strict=False)]
     return np.concatenate([np.zeros(1, dtype=np.int64), *shifted])
-
-
-def _bounds(area: Area) -> tuple[float, float, float, float]:
-    """One box that holds an area; west > east if it reaches across the antimeridian.
-
-    180 and -180 degrees are one meridian to circles and polygons, and all longitudes are one place at a pole; so what
-    touches either is given both sides of it. To rectangles they are just numbers.
-    """
-    boxes = area.bounds
-    if area.kind == RECTANGLE:
-        return boxes[0]
-    if not boxes:
-        return (0.0, 0.0, 0.0, 0.0)
-    south, north = min(box[1] for box in boxes), max(box[3] for box in boxes)
-    if south <= -90.0 + _EDGE or north >= 90.0 - _EDGE:
-        return (-180.0, max(south, -90.0), 180.0, min(north, 90.0))
-    spans = sorted((max(box[0], -180.0), min(box[2], 180.0)) for box in boxes)
-    reach = np.maximum.accumulate([east for _, east in spans])
-    # The widest gap between spans stays outside; the last one is across the antimeridian.
-    gaps = [west - float(east) for (west, _), east in zip(spans[1:], reach, strict=False)]
-    around = spans[0][0] + 180.0 + 180.0 - float(reach[-1])
-    if gaps and max(gaps) > around:
-        at = int(np.argmax(gaps))
-        return (spans[at + 1][0], south, float(reach[at]), north)
-    west, east = spans[0][0], float(reach[-1])
-    if around <= 2 * _EDGE:
-        return (-180.0, south, 180.0, north)
-    if east >= 180.0 - _EDGE:
-        east = -180.0 + _EDGE
-    elif west <= -180.0 + _EDGE:
-        west = 180.0 - _EDGE
-    return (west, south, east, north)

@@ -12,7 +12,7 @@ N(mu, 0.2 mu) newer ones have come, so that about mu are there at any time.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.kernel import Array
 from spatialnosql.subscriptions.strings import Strings
 from spatialnosql.subscriptions.table import Table
+from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.subscriptions.vocabulary import Vocabulary
 
 Kind = Literal["Q1", "Q2", "Q3"]
@@ -72,6 +73,17 @@ class Corpus:
         """Objects from words as they stand in texts, repetitions included; `left_out` marks those that are no terms."""
         return cls(lng, lat, *distinct_terms(offsets, words, left_out), vocabulary)
 
+    @classmethod
+    def of_texts(
+        cls, lng: NDArray[np.float64], lat: NDArray[np.float64], texts: Any, rules: TextRules
+    ) -> Corpus:
+        """Objects from an Arrow array of texts, read by the given rules; all their terms make the vocabulary."""
+        from spatialnosql.subscriptions.text_batches import TermReader
+
+        terms = _Collected()
+        offsets, numbers = TermReader(rules, terms).read(texts)
+        return cls(lng, lat, offsets, numbers, Vocabulary(terms))
+
     @property
     def frequencies(self) -> NDArray[np.int64]:
         """How many objects have each term."""
@@ -81,6 +93,15 @@ class Corpus:
     def extent(self) -> tuple[float, float, float, float]:
         """West, south, east, north of the objects."""
         return float(self.lng.min()), float(self.lat.min()), float(self.lng.max()), float(self.lat.max())
+
+
+class _Collected(dict[str, int]):
+    """Terms and their numbers; whoever asks for one that is not there adds it."""
+
+    def get(self, term: str, default: Any = None) -> int:
+        """The number of a term, a new one if it is new."""
+        del default
+        return self.setdefault(term, len(self))
 
 
 def subscriptions(
