@@ -518,6 +518,9 @@ def test_clear_errors() -> None:
         index.insert(Table.of([]))
     with pytest.raises(UsageError, match="one offset more"):
         index.match([0.0], [0.0], 0, [0], [])
+    for wrong in ([1, 0], [0, 0]):
+        with pytest.raises(UsageError, match="must ascend, each once"):
+            index.match([0.0], [0.0], 0, [0, 2], wrong)
     with pytest.raises(UsageError, match="stay within the terms"):
         index.match([0.0], [0.0], 0, [0, 2], [0])
 

@@ -35,7 +35,10 @@ Numbers = NDArray[np.int32]
 
 
 class Index:
-    """Subscriptions, numbered in the order in which they came; a number, once given, stays."""
+    """Subscriptions, numbered in the order in which they came; a number, once given, stays.
+
+    Several threads may match at once, also while one inserts or removes.
+    """
 
     def __init__(self, segments: Sequence[Segment], vocabulary: Vocabulary) -> None:
         self.segments = list(segments)
@@ -54,9 +57,9 @@ class Index:
         """
         if bits is not None and not (2 <= bits <= 2 * FINEST and bits % 2 == 0):
             raise UsageError(f"{bits} bits for the finest cells; give an even number from 2 to {2 * FINEST}")
-        known = table.vocabulary.frequencies if frequencies is None else frequencies
+        known = _frequencies(table) if frequencies is None else np.asarray(frequencies, dtype=np.int64)
         finest = None if bits is None else bits // 2
-        return cls([Segment.build(table, np.asarray(known, dtype=np.int64), finest)], table.vocabulary)
+        return cls([Segment.build(table, known, finest)], table.vocabulary)
 
     def __len__(self) -> int:
         return sum(len(segment) for segment in self.segments)
@@ -84,14 +87,13 @@ class Index:
 
     def match_objects(self, objects: Objects) -> tuple[Rows, Numbers]:
         """As `match`, of a batch made before."""
-        if not self.segments or not len(objects):
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
-        finest = max((int(segment.levels[0]) for segment in self.segments if segment.levels.size), default=0)
+        segments = self.segments  # as they are now: an insertion makes another list
+        finest = max((int(segment.levels[0]) for segment in segments if segment.levels.size), default=0)
         order = objects.order(finest)
-        seen, stamp = self._take_seen(len(objects))
+        seen, stamp = self._take_seen(max(map(len, segments), default=0), len(objects) * len(segments))
         parts: list[tuple[Rows, Rows, Numbers]] = []  # objects, how many matches each has, the matches
         start = 0
-        for segment in self.segments:
+        for segment in segments:
             counts, found, rows, numbers = segment.match(objects, order, seen, stamp)
             stamp += len(objects)
             parts.append((order, counts, found + np.int32(start) if start else found))
@@ -116,10 +118,11 @@ class Index:
         first = len(self)
         if len(table):
             earlier = self.find(list(table.ids))
+            sizes = [*map(len, self.segments), len(table)]
+            while len(sizes) > 2 and sizes[-2] < GROWTH * sizes[-1]:
+                sizes[-2:] = [sum(sizes[-2:])]
+            self._merge(len(sizes) - 1, table)
             self.remove(earlier[earlier >= 0])
-            self.segments.append(Segment.build(table, self.vocabulary.frequencies))
-            while len(self.segments) > 2 and len(self.segments[-2]) < GROWTH * len(self.segments[-1]):
-                self._merge(len(self.segments) - 2)
         return np.arange(first, len(self), dtype=np.int32)
 
     def remove(self, numbers: ArrayLike) -> int:
@@ -140,7 +143,7 @@ class Index:
 
     def compact(self) -> None:
         """Make one segment of all, without the postings of what is gone; numbers stay as they are."""
-        self._merge(0)
+        self._merge(0, None)
 
     def find(self, ids: Sequence[str]) -> NDArray[np.int64]:
         """The numbers of subscriptions by id; -1 for those never added or gone."""
@@ -204,13 +207,18 @@ class Index:
         segments, vocabulary = load(Path(folder))
         return cls(segments, vocabulary)
 
-    def _merge(self, first: int) -> None:
-        """Make one segment of the first given and all after it."""
+    def _merge(self, first: int, added: Table | None) -> None:
+        """Make one segment of all from the first given and what is added."""
         parts = self.segments[first:]
+        tables = [*(segment.table for segment in parts), *([] if added is None else [added])]
+        if not tables:
+            return
+        table = Table.joined(tables) if len(tables) > 1 else tables[0]
+        gone = np.zeros(len(table), dtype=np.bool_)
         if parts:
-            gone = np.concatenate([segment.state & kernel.GONE != 0 for segment in parts])
-            table = Table.joined([segment.table for segment in parts])
-            self.segments[first:] = [Segment.build(table, self.vocabulary.frequencies, gone=gone)]
+            states = np.concatenate([segment.state for segment in parts])
+            gone[: states.size] = states & kernel.GONE != 0
+        self.segments = [*self.segments[:first], Segment.build(table, _frequencies(table), gone=gone)]
 
     def _at(self, number: int) -> tuple[Segment, int]:
         if number >= 0:
@@ -231,17 +239,16 @@ class Index:
             start += len(segment)
         return list(strings)
 
-    def _take_seen(self, count: int) -> tuple[NDArray[np.int32], int]:
+    def _take_seen(self, size: int, stamps: int) -> tuple[NDArray[np.int32], int]:
         """An array that remembers who met which subscription, for one caller at a time, and its next stamp."""
-        needed = max(len(segment) for segment in self.segments)
         while self._spare:
             try:
                 seen, stamp = self._spare.pop()
             except IndexError:  # another thread took it
                 break
-            if seen.size >= needed and stamp + count * len(self.segments) < np.iinfo(np.int32).max:
+            if seen.size >= size and stamp + stamps < np.iinfo(np.int32).max:
                 return seen, stamp
-        return np.zeros(needed, dtype=np.int32), 1
+        return np.zeros(size, dtype=np.int32), 1
 
 
 def warm_up() -> None:
@@ -250,6 +257,12 @@ def warm_up() -> None:
     index = Index.build(table)
     index.match([0.5], [0.5], 0, [0, 1], [0])
     index.find(["0"])
+
+
+def _frequencies(table: Table) -> NDArray[np.int64]:
+    """How often objects have each term; as long as nothing is known of them, how often subscriptions do."""
+    known = table.vocabulary.frequencies
+    return known if known.any() else np.bincount(table.members, minlength=known.size).astype(np.int64)
 
 
 def _last_of_each(subscriptions: Iterable[Subscription]) -> list[Subscription]:

@@ -49,6 +49,16 @@ def place(lng: Array, lat: Array, x: Array, y: Array) -> None:
 
 
 @compiled
+def first_unsorted(offsets: Array, terms: Array) -> int:
+    """The first row whose terms do not strictly ascend, or -1."""
+    for i in range(offsets.size - 1):
+        for k in range(offsets[i] + 1, offsets[i + 1]):
+            if terms[k] <= terms[k - 1]:
+                return i
+    return -1
+
+
+@compiled
 def curve(x: Array, y: Array, level: int, keys: Array) -> None:
     """Fill in where each place's cell comes on the Z-order curve: sorted by it, objects of a cell are neighbours."""
     for i in range(x.size):

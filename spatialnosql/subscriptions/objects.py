@@ -43,6 +43,10 @@ class Objects:
                 f"offsets of terms run from {bounds[0]:,} to {bounds[-1]:,} over {members.size:,} terms; they must "
                 "begin at 0, ascend and stay within the terms"
             )
+        unsorted = kernel.first_unsorted(bounds, members)
+        if unsorted >= 0:
+            own = members[bounds[unsorted] : bounds[unsorted + 1]].tolist()
+            raise UsageError(f"the terms of object {unsorted:,} are {own}; they must ascend, each once")
         x, y = np.empty(lngs.size, dtype=np.int64), np.empty(lngs.size, dtype=np.int64)
         kernel.place(lngs, lats, x, y)
         return cls(lngs, lats, times, bounds, members, x, y)
