@@ -331,6 +331,21 @@ def test_a_saved_index_is_mapped_and_never_written_to(tmp_path: object) -> None:
     assert Index.open(folder).subscription(5) == subscriptions[5]
 
 
+def test_removal_in_a_mapped_index_stays_with_the_worker(tmp_path: object) -> None:
+    count = 10_000  # enough for every array to be mapped
+    bounds = np.tile([0.0, 0.0, 1.0, 1.0], (count, 1))
+    table = Table.of_rectangles(
+        bounds, np.arange(count + 1), np.arange(count + 1), np.arange(count) % 2, Vocabulary(["a", "b"])
+    )
+    folder = tmp_path / "index"  # type: ignore[operator]
+    Index.build(table).save(folder)
+    worker = Index.open(folder)
+    assert worker.remove(np.arange(0, count, 5)) == 2000
+    assert worker.live == 8000
+    assert worker.match([0.5], [0.5], 0, [0, 2], [0, 1])[0].size == 8000
+    assert Index.open(folder).match([0.5], [0.5], 0, [0, 2], [0, 1])[0].size == count
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: object) -> None:
     folder = tmp_path / "mine"  # type: ignore[operator]
     folder.mkdir()
