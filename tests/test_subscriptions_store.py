@@ -313,6 +313,16 @@ def test_rules_of_a_collection_that_is_gone(alerts: Documents) -> None:
     assert of.match_one("floods", 0, 51.5)
 
 
+def test_drop(alerts: Documents) -> None:
+    of = Subscriptions(alerts, TextRules(stem="english"))
+    of.add("ann", "floods", LONDON)
+    of.drop()
+    assert Subscriptions(alerts).rules == TextRules()
+    of.add("ann", "floods", LONDON)
+    assert (of.count(), Subscriptions(alerts).rules.stem) == (1, "english")
+    assert shard_key(alerts) == {"_id": "hashed"}
+
+
 def test_two_who_begin_with_different_rules(alerts: Documents) -> None:
     one, other = Subscriptions(alerts), Subscriptions(alerts, TextRules(stem="english"))
     one.add("ann", "floods", LONDON)

@@ -15,7 +15,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.text import TextRules
@@ -44,8 +44,7 @@ class KeywordError(UsageError):
         super().__init__(message if position is None else f"{message} (at character {position})")
 
 
-@dataclass(frozen=True)
-class _Piece:
+class _Piece(NamedTuple):
     kind: str  # open, close, and, or, word
     position: int
     text: str = ""

@@ -18,7 +18,7 @@ from pymongo.collection import Collection
 
 from spatialnosql.errors import SpatialNoSQLError, UsageError
 from spatialnosql.subscriptions.model import Subscription, moment_of, name_of
-from spatialnosql.subscriptions.store_setup import agreed_rules, prepare, record_rules
+from spatialnosql.subscriptions.store_setup import agreed_rules, forget, prepare, record_rules
 from spatialnosql.subscriptions.store_writing import UTC, Added, server_time, write_subscriptions
 from spatialnosql.subscriptions.text import TextRules
 
@@ -29,6 +29,7 @@ OVERLAP = dt.timedelta(seconds=60)
 FIELDS = ("id", "owner", "keywords", "region", "expires")
 _REMOVED_AT_ONCE = 1_000
 _LIVE = {"removed": {"$ne": True}}
+_CONTENT = {"changed": 0}
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,12 @@ class Subscriptions:
         moment = self.now() if before is None else moment_of(before, "before")
         return self._remove({"expires": {"$lte": moment}})
 
+    def drop(self) -> None:
+        """Drop the collection, and forget its rules."""
+        self.collection.drop()
+        forget(self.collection)
+        self._prepared = False
+
     def get(self, id: str) -> Subscription | None:
         """The subscription with an id, or None."""
         found = self.collection.find_one({"_id": name_of(id, "id"), **_LIVE})
@@ -137,9 +144,9 @@ class Subscriptions:
     def list(self, owner: str | None = None) -> Iterator[Subscription]:
         """All subscriptions, or those of one owner in the order of their ids; expired ones too."""
         if owner is None:
-            found = self.collection.find(_LIVE)
+            found = self.collection.find(_LIVE, _CONTENT)
         else:
-            found = self.collection.find({"owner": name_of(owner, "owner"), **_LIVE}).sort("_id", 1)
+            found = self.collection.find({"owner": name_of(owner, "owner"), **_LIVE}, _CONTENT).sort("_id", 1)
         return map(Subscription.from_document, found)
 
     def count(self, owner: str | None = None) -> int:

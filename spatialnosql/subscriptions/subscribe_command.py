@@ -254,7 +254,9 @@ def _expiry(one: Subscription) -> str:
 
 def _table(found: list[Subscription], count: int) -> Iterator[str]:
     rows = [("id", "owner", "expires", "region", "keywords")]
-    rows += [(one.id, one.owner, _expiry(one), _region(one), one.expression) for one in found]
+    rows += [
+        (one.id, one.owner, _expiry(one), _region(one), " ".join(one.expression.split())) for one in found
+    ]
     widths = [min(max(len(row[column]) for row in rows), 48) for column in range(4)]
     for row in rows:
         cells = [f"{value:{width}}" for value, width in zip(row, widths, strict=False)]
