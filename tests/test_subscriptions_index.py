@@ -247,6 +247,32 @@ def test_the_antimeridian_is_one_place_to_circles_and_two_numbers_to_rectangles(
         assert set(index.ids(numbers)) == expected, (lng, lat)
 
 
+def test_circles_agree_with_their_definition_at_every_distance_from_the_border() -> None:
+    draw = np.random.default_rng(14)
+    steps_m = np.array([0.0, 1e-6, 1e-4, 1e-3, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5, 1.0, 10.0])
+    steps_m = np.concatenate([-steps_m, steps_m])
+    circles, lngs, lats = [], [], []
+    for radius_m in (0.0, 0.01, 0.5, 1.0, 300.0, 5000.0, 2e6, 1.9e7, 2.0037e7):
+        for lng, lat in [(12.3, 45.6), (179.99, -0.001), (-77.0, 89.999), tuple(draw.uniform(-80, 80, 2))]:
+            circles.append(Circle(lng, lat, radius_m))
+            # Along the meridian, over the pole if need be.
+            up = lat + np.degrees((radius_m + steps_m) / 6_378_100)
+            turned = up > 90
+            lats.append(np.where(up > 270, up - 360, np.where(turned, 180 - up, up)))
+            lngs.append(np.where(turned & (up <= 270), lng - 180 if lng > 0 else lng + 180, lng))
+    x, y = np.concatenate(lngs), np.concatenate(lats)
+    index = Index.build(
+        Table.of(Subscription(str(i), "o", (("a",),), circle) for i, circle in enumerate(circles))
+    )
+    rows, numbers = index.match(x, y, 0, np.arange(x.size + 1), np.zeros(x.size, dtype=np.int32))
+    found = np.zeros((len(circles), x.size), dtype=bool)
+    found[numbers, rows] = True
+    expected = np.array([circle.inside(x, y) for circle in circles])
+    np.testing.assert_array_equal(found, expected)
+    own = np.array([expected[i, i * 24 : i * 24 + 24] for i in range(len(circles))])
+    assert 0.3 < own.mean() < 0.8
+
+
 def test_what_is_no_place_matches_nothing() -> None:
     everywhere = [Rectangle(-180, -90, 180, 90), Circle(0, 0, 2e7)]
     index = Index.build(

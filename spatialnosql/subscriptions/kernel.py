@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from spatialnosql.edges import CLOSE_RAD
 from spatialnosql.subscriptions.cells import cell_key, scaled, spread
 from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.rasters import look
@@ -30,8 +31,9 @@ LONG = 8
 CIRCLE = 16
 POLYGON = 32
 
-MARGIN = 1e-7
-"""How near to its border a circle is left undecided, as a chord of the unit sphere: more than `region` ever needs."""
+MARGIN = 1.5 * CLOSE_RAD
+"""How near to its border a circle is left undecided, as a chord of the unit sphere: farther off, `Circle.inside` goes
+by the distance alone. Very small circles have more (see `CapRegion`)."""
 
 MIX = 2654435769  # 2**32 over the golden ratio: multiplied by it, neighbouring term numbers lie far apart
 NO_TERM = 0xFFFFFFFF
@@ -103,16 +105,23 @@ def any_clause(
 
 
 @compiled
-def side_of_circle(lng: float, lat: float, circle: Array) -> int:
-    """Whether a place is certainly inside (1) or outside (-1) of a circle: a unit vector and a chord."""
+def to_vector(lng: float, lat: float, vector: Array) -> None:
+    """Fill in a place as a unit vector."""
     height = np.cos(lat * RADIAN)
-    dx = height * np.cos(lng * RADIAN) - circle[0]
-    dy = height * np.sin(lng * RADIAN) - circle[1]
-    dz = np.sin(lat * RADIAN) - circle[2]
-    chord = np.sqrt(dx * dx + dy * dy + dz * dz)
-    if chord < circle[3] - MARGIN:
+    vector[0] = height * np.cos(lng * RADIAN)
+    vector[1] = height * np.sin(lng * RADIAN)
+    vector[2] = np.sin(lat * RADIAN)
+
+
+@compiled
+def side_of_circle(vector: Array, circle: Array) -> int:
+    """Whether a place is certainly inside (1) or outside (-1) of a circle: a unit vector and a chord."""
+    dx, dy, dz = vector[0] - circle[0], vector[1] - circle[1], vector[2] - circle[2]
+    beyond = np.sqrt(dx * dx + dy * dy + dz * dz) - circle[3]
+    margin = MARGIN + 1e-15 / max(circle[3], 1e-8)
+    if beyond < -margin:
         return 1
-    if chord > circle[3] + MARGIN:
+    if beyond > margin:
         return -1
     return 0
 
@@ -164,6 +173,7 @@ def match_segment(
     found = np.empty(max(1024, 8 * order.size), np.int32)
     open_rows, open_numbers = np.empty(64, np.int64), np.empty(64, np.int32)
     used = opened = 0
+    vector, vector_of = np.empty(3, np.float64), -1  # made for the first circle that an object meets
     last_keys, last_cells = np.full(levels.size, -1, np.int64), np.full(levels.size, -1, np.int64)
     cell_mask = cell_keys.size - 1
     for i in range(order.size):
@@ -237,7 +247,10 @@ def match_segment(
                     if flags & (CIRCLE | POLYGON):
                         side = 0
                         if flags & CIRCLE:
-                            side = side_of_circle(lng[row], lat[row], exact[number])
+                            if vector_of != row:
+                                to_vector(lng[row], lat[row], vector)
+                                vector_of = row
+                            side = side_of_circle(vector, exact[number])
                         else:
                             row_of_polygon = polygon_rows[np.searchsorted(polygon_numbers, number)]
                             side = look(lng[row], lat[row], exact[number], rasters, row_of_polygon) - 1

@@ -72,12 +72,12 @@ class Table:
         clauses = [clause for row in rows for clause in row.clauses]
         circles = [(i, row.area) for i, row in enumerate(rows) if isinstance(row.area, Circle)]
         polygons = [i for i, row in enumerate(rows) if isinstance(row.area, Polygon)]
-        shapes: dict[str, tuple[int, Polygon]] = {}
+        shapes: dict[bytes, tuple[int, Polygon]] = {}
         shape_rows = []
         for i in polygons:
             area = rows[i].area
             assert isinstance(area, Polygon)
-            shape_rows.append(shapes.setdefault(json.dumps(area.to_document()), (len(shapes), area))[0])
+            shape_rows.append(shapes.setdefault(area.region.key, (len(shapes), area))[0])
         pictures = [raster_of(area.region, box_around(area)) for _, area in shapes.values()]
         return cls(
             Strings.of(row.id for row in rows),
@@ -93,7 +93,7 @@ class Table:
             np.array([(c.lng, c.lat, c.radius_m) for _, c in circles], dtype=np.float64).reshape(-1, 3),
             np.array(polygons, dtype=np.int32),
             np.array(shape_rows, dtype=np.int32),
-            Strings.of(shapes),
+            Strings.of(json.dumps(area.to_document()) for _, area in shapes.values()),
             np.array(pictures, dtype=np.uint8).reshape(-1, SIDE * SIDE),
             vocabulary,
         )
