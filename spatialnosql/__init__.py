@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from spatialnosql.joins.polygons import Polygons
     from spatialnosql.joins.top_n import top_n
     from spatialnosql.rewrite import Plan, QoS
+    from spatialnosql.subscriptions.store import Subscriptions
+    from spatialnosql.subscriptions.text import TextRules
 
 __version__ = "0.1.0"
 
@@ -33,6 +35,8 @@ __all__ = [
     "QoS",
     "SpatialCollection",
     "SpatialNoSQLError",
+    "Subscriptions",
+    "TextRules",
     "connect",
     "count_by_polygon",
     "count_in_all",
@@ -53,6 +57,8 @@ _HOMES = {
     "QoS": "rewrite",
     "SpatialCollection": "collection",
     "SpatialNoSQLError": "errors",
+    "Subscriptions": "subscriptions.store",
+    "TextRules": "subscriptions.text",
     "connect": "cluster",
     "count_by_polygon": "joins.count_by_polygon",
     "count_in_all": "joins.intersection",
