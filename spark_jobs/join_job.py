@@ -8,8 +8,6 @@ border the server is asked. Without a server those are decided by the sign of th
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,6 +47,7 @@ from spark_jobs.join_worker import (
     with_parts,
 )
 from spark_jobs.join_write import check_target, write_collection, write_file
+from spark_jobs.session import large_batches
 from spatialnosql.errors import UsageError
 from spatialnosql.joins.points import JoinPoints
 from spatialnosql.joins.polygons import Polygons
@@ -57,7 +56,6 @@ from spatialnosql.target import split_namespace
 MOST_BY_SERVER = 50
 """Polygons whose inside only the server can tell: each is a query of its own."""
 _ARROW_COUNTS = pa.schema([(name, pa.int64()) for name in COUNT_SCHEMA.names])
-_BATCH_SETTING, _ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch", 1 << 16
 
 
 def join(
@@ -92,7 +90,7 @@ def join(
         database = split_namespace(job.points_collection)[0] if job.points_collection else "admin"
         server = Server(uri, database)
     try:
-        with _large_batches(spark):
+        with large_batches(spark):
             _Join(spark, job, polygons, rows, server, joined, opened).run(client)
     finally:
         rows.close()
@@ -125,17 +123,6 @@ def _check_by_server(polygons: Polygons, opened: JoinPoints | None, job: Job) ->
         raise UsageError(f"{what}; with --how left such polygons are not joined")
     if len(special) > MOST_BY_SERVER:
         raise UsageError(f"{what}; at most {MOST_BY_SERVER} are asked for, each by a query of its own")
-
-
-@contextlib.contextmanager
-def _large_batches(spark: SparkSession) -> Iterator[None]:
-    """Arrays long enough for numpy, while the job runs."""
-    before = str(spark.conf.get(_BATCH_SETTING))
-    spark.conf.set(_BATCH_SETTING, str(max(int(before), _ROWS_A_BATCH)))
-    try:
-        yield
-    finally:
-        spark.conf.set(_BATCH_SETTING, before)
 
 
 class _Join:

@@ -193,12 +193,12 @@ def open_collection_points(client: Any, job: Job) -> JoinPoints:
 def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Polygons, job: Job) -> Rows:
     """The candidates of a collection, or for a left join all of it."""
     info = points.info
-    ranges = Ranges(np.array([0], dtype=np.uint64), np.array([1 << BITS], dtype=np.uint64))
+    ranges = Ranges.everything()
     if job.how != LEFT:
         ranges = overlay_of(polygons, info).ranges()
         if info.histogram is not None and len(ranges) > 1:
             ranges = ranges.bridged(info.histogram, range_keys(info.costs))[0]
-    reads = [any_of(conditions(part, info.gh), info.gh) for part in _parts(ranges, info.histogram, spark)]
+    reads = [any_of(conditions(part, info.gh), info.gh) for part in even_parts(ranges, info.histogram, spark)]
     if job.how == LEFT:
         reads.append({info.gh: None})  # a place that is none is kept, with null
     fields = [] if job.counts else collection_fields(points, job.select)
@@ -207,10 +207,10 @@ def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Po
     columns = [*(field.name for field in fields), *places]
     if job.name in columns:
         raise UsageError(f"the points have a field {job.name} already; give --as another name")
-    frames = [_read(spark, points, points.matching(read), fields) for read in reads]
+    frames = [read_documents(spark, points, points.matching(read), fields) for read in reads]
     frame = functools.reduce(DataFrame.unionAll, frames) if frames else None
     if frame is None:
-        frame = _read(spark, points, {info.gh: {"$in": []}}, fields)
+        frame = read_documents(spark, points, {info.gh: {"$in": []}}, fields)
     frame = frame.select(
         *(F.col(f"row.{quoted(one.name)}").alias(one.name) for one in fields),
         *(F.col(name) for name in places),
@@ -222,14 +222,14 @@ def read_collection_points(spark: SparkSession, points: JoinPoints, polygons: Po
 
 def read_within(spark: SparkSession, points: JoinPoints, within: Mapping[str, Any], rows: Rows) -> DataFrame:
     """The points of one polygon, which the server alone can tell, as `Rows.frame` has them without `X` and `Y`."""
-    frame = _read(spark, points, points.matching({points.info.location: within}), rows.fields)
+    frame = read_documents(spark, points, points.matching({points.info.location: within}), rows.fields)
     own = {one.name for one in rows.fields}
     return frame.select(
         *(F.col(f"row.{quoted(name)}").alias(name) if name in own else F.col(name) for name in rows.columns)
     )
 
 
-def _parts(ranges: Ranges, histogram: Histogram | None, spark: SparkSession) -> list[Ranges]:
+def even_parts(ranges: Ranges, histogram: Histogram | None, spark: SparkSession) -> list[Ranges]:
     """Ranges in as many parts as there is work for."""
     expected = float(histogram.points_in(ranges.lo, ranges.hi).sum()) if histogram is not None else 0.0
     wanted = max(2 * spark.sparkContext.defaultParallelism, expected / POINTS_A_PART)
@@ -261,21 +261,12 @@ def collection_fields(points: JoinPoints, select: Sequence[str]) -> list[StructF
     ]
 
 
-def _read(
+def read_documents(
     spark: SparkSession, points: JoinPoints, match: Mapping[str, Any], fields: Sequence[StructField]
 ) -> DataFrame:
-    place, numbers = point_pipeline(points.info.location)
-    row = {one.name: f"${one.name}" for one in fields}
-    project = {**place["$project"], **({"row": row} if row else {})}
-    pipeline = [
-        {"$match": match},
-        {"$project": project},
-        {"$project": {**numbers["$project"], **({"row": 1} if row else {})}},
-    ]
-    schema = StructType([StructField("lng", DoubleType()), StructField("lat", DoubleType())])
-    if row:
-        schema = schema.add("row", StructType(list(fields)))
+    """Documents of an adopted collection in one read: ``lng``, ``lat``, and in ``row`` the fields."""
     database, name = split_namespace(points.info.namespace)
+    pipeline, schema = document_pipeline(points.info.location, match, fields)
     return (
         mongo_reader(spark, database, name)
         .schema(schema)
@@ -284,3 +275,19 @@ def _read(
         .option("aggregation.pipeline", json_util.dumps(pipeline))
         .load()
     )
+
+
+def document_pipeline(
+    location: str, match: Mapping[str, Any], fields: Sequence[StructField]
+) -> tuple[list[dict[str, Any]], StructType]:
+    """Stages that leave ``lng`` and ``lat`` of documents, and in ``row`` the fields; and the schema of that."""
+    place, numbers = point_pipeline(location)
+    row = {one.name: f"${one.name}" for one in fields}
+    project = {**place["$project"], **({"row": row} if row else {})}
+    pipeline = [
+        {"$match": match},
+        {"$project": project},
+        {"$project": {**numbers["$project"], **({"row": 1} if row else {})}},
+    ]
+    schema = StructType([StructField("lng", DoubleType()), StructField("lat", DoubleType())])
+    return pipeline, schema.add("row", StructType(list(fields))) if row else schema

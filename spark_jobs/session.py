@@ -32,6 +32,7 @@ MEMORY_MB = (1024, 8192)
 
 # Ours: the connector takes its own settings from the start of the context only, or as options of each read.
 _URI_KEY = "spark.spatialnosql.connection.uri"
+_BATCH_KEY, _ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch", 1 << 16
 _LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
 # The JVM itself says this, once, before any logger is configured; Spark asks for that module.
 _JVM_CHATTER = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -99,6 +100,17 @@ def mongo_writer(rows: DataFrame, database: str, collection: str) -> DataFrameWr
     uri = str(rows.sparkSession.conf.get(_URI_KEY))
     writer = rows.write.format("mongodb").mode("append").option("connection.uri", uri)
     return writer.option("database", database).option("collection", collection)
+
+
+@contextlib.contextmanager
+def large_batches(spark: SparkSession) -> Iterator[None]:
+    """Arrow batches long enough for numpy, while a job runs."""
+    before = str(spark.conf.get(_BATCH_KEY))
+    spark.conf.set(_BATCH_KEY, str(max(int(before), _ROWS_A_BATCH)))
+    try:
+        yield
+    finally:
+        spark.conf.set(_BATCH_KEY, before)
 
 
 @contextlib.contextmanager

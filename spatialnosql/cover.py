@@ -63,6 +63,11 @@ class Ranges:
     lo: Cells
     hi: Cells
 
+    @classmethod
+    def everything(cls) -> Ranges:
+        """One range of all cells."""
+        return cls(np.zeros(1, dtype=np.uint64), np.full(1, 1 << BITS, dtype=np.uint64))
+
     def __len__(self) -> int:
         return len(self.lo)
 

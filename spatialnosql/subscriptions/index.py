@@ -11,6 +11,7 @@ there are few (at most about the logarithm of what was added) and each subscript
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from spatialnosql.subscriptions.cells import FINEST
 from spatialnosql.subscriptions.model import Subscription
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.segment import Segment
-from spatialnosql.subscriptions.table import Table
+from spatialnosql.subscriptions.strings import Strings
+from spatialnosql.subscriptions.table import Table, distinct
 from spatialnosql.subscriptions.vocabulary import Vocabulary
 
 GROWTH = 4
@@ -32,6 +34,16 @@ GROWTH = 4
 
 Rows = NDArray[np.int64]
 Numbers = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """What the numbers of subscriptions stand for."""
+
+    ids: Strings
+    owner: Numbers
+    """Rows of `owners`, by number of subscription."""
+    owners: Strings
 
 
 class Index:
@@ -164,6 +176,16 @@ class Index:
     def owners(self, numbers: ArrayLike) -> list[str]:
         """The owners of subscriptions by number."""
         return self._strings(np.asarray(numbers), lambda table, rows: table.owners.take(table.owner[rows]))
+
+    def names(self) -> Names:
+        """The ids and owners of all subscriptions; of an index that was only built or opened they are not copied."""
+        tables = [segment.table for segment in self.segments]
+        if len(tables) == 1:
+            return Names(tables[0].ids, tables[0].owner, tables[0].owners)
+        known, own = distinct([table.owners for table in tables])
+        owner = [rows[table.owner] for rows, table in zip(own, tables, strict=True)]
+        ids = Strings.joined([table.ids for table in tables])
+        return Names(ids, np.concatenate(owner).astype(np.int32), Strings.of(known))
 
     def ids_to_arrow(self) -> Any:
         """The ids of all subscriptions in the order of their numbers, as an Arrow array to take from."""

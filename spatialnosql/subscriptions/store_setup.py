@@ -70,20 +70,26 @@ def record_rules(collection: Documents, rules: TextRules) -> None:
 
 def prepare(collection: Documents) -> None:
     """Shard a collection by its ids, hashed, where there are shards, and index it; may be repeated."""
-    if collection.database.client.is_mongos and shard_key(collection) is None:
-        collection.create_index([("_id", "hashed")])
-        try:
-            patiently(
-                lambda: collection.database.client.admin.command(
-                    "shardCollection", collection.full_name, key={"_id": "hashed"}
-                )
-            )
-        except OperationFailure as error:
-            if error.code != UNAUTHORIZED:  # who may not shard may still subscribe
-                raise
+    shard_hashed(collection, "_id")
     collection.create_index([("owner", 1), ("_id", 1)])
     collection.create_index([("changed", 1)])
     collection.create_index([("purge_at", 1)], expireAfterSeconds=0, sparse=True)
+
+
+def shard_hashed(collection: Documents, key: str) -> None:
+    """Shard a collection by the hash of a field where there are shards, unless it is sharded already."""
+    if not collection.database.client.is_mongos or shard_key(collection) is not None:
+        return
+    collection.create_index([(key, "hashed")])
+    try:
+        patiently(
+            lambda: collection.database.client.admin.command(
+                "shardCollection", collection.full_name, key={key: "hashed"}
+            )
+        )
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:  # who may not shard may still subscribe
+            raise
 
 
 def forget(collection: Documents) -> None:

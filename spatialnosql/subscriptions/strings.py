@@ -45,6 +45,16 @@ class Strings:
         return cls(grid[np.arange(grid.shape[1]) < lengths[:, None]], offsets)
 
     @classmethod
+    def from_arrow(cls, array: Any) -> Strings:
+        """The strings, or bytes, of an Arrow array of large ones, without nulls; the same memory, not a copy."""
+        if not len(array):
+            return cls(np.zeros(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
+        _, bounds, content = array.buffers()
+        offsets = np.frombuffer(bounds, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        data = np.frombuffer(content, dtype=np.uint8) if content is not None else np.zeros(0, dtype=np.uint8)
+        return cls(data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    @classmethod
     def joined(cls, parts: Sequence[Strings]) -> Strings:
         """The strings of all parts, one part after the other."""
         shifts = np.cumsum([0] + [part.data.size for part in parts])

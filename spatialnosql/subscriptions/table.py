@@ -142,8 +142,8 @@ class Table:
     def joined(cls, tables: Sequence[Table]) -> Table:
         """The rows of several tables of one vocabulary, one table after the other."""
         starts = np.cumsum([0] + [len(table) for table in tables])
-        owners, own_owners = _distinct([table.owners for table in tables])
-        shapes, own_shapes = _distinct([table.polygons for table in tables])
+        owners, own_owners = distinct([table.owners for table in tables])
+        shapes, own_shapes = distinct([table.polygons for table in tables])
         first_seen = np.unique(np.concatenate(own_shapes), return_index=True)[1]
         pairs = list(zip(tables, starts[:-1], strict=True))
         return cls(
@@ -275,7 +275,7 @@ class Table:
             )
 
 
-def _distinct(parts: Sequence[Strings]) -> tuple[dict[str, int], list[NDArray[np.int32]]]:
+def distinct(parts: Sequence[Strings]) -> tuple[dict[str, int], list[NDArray[np.int32]]]:
     """The distinct strings of all parts, and for each part the rows where its own are among them."""
     rows: dict[str, int] = {}
     own = [

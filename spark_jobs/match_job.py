@@ -1,0 +1,194 @@
+"""Objects against subscriptions, as one Spark job: the phases in their order."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pymongo.errors import PyMongoError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_jobs.join_worker import map_in_arrow
+from spark_jobs.match_objects import Rows, collection_objects, file_objects
+from spark_jobs.match_sinks import ConsoleSink, MongoSink, ParquetFolder, ParquetSink
+from spark_jobs.match_work import CONSOLE, SHARES, Job, Matched
+from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, match_batches
+from spark_jobs.matched_batches import MatchedBatches, unmatched_condition
+from spark_jobs.session import first_line, large_batches
+from spatialnosql.cover import Ranges
+from spatialnosql.errors import UsageError
+from spatialnosql.joins.covering import range_keys
+from spatialnosql.joins.points import JoinPoints
+from spatialnosql.progress import Progress
+from spatialnosql.subscriptions.area_cover import area_ranges
+from spatialnosql.subscriptions.index_keeper import IndexKeeper
+from spatialnosql.subscriptions.match_store import MatchStore
+from spatialnosql.subscriptions.store import Subscriptions
+from spatialnosql.target import split_namespace
+from spatialnosql.uri import redact
+
+WORTH = 0.8
+"""The areas are pushed down to the servers if they hold at most this share of the points."""
+ATTEMPTS = 3
+PAUSE_S = 5.0
+
+
+def match(
+    spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s: float = 0.0
+) -> Matched:
+    """Run one matching."""
+    database, name = split_namespace(job.subscriptions)
+    subscriptions = Subscriptions(client[database][name])
+    matched = Matched(
+        job.subscriptions, ", ".join(job.objects.sources), job.out or f"{job.subscriptions}_matches",
+        spark_start_s=spark_start_s,
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        keeper = _open_index(spark, subscriptions, job, matched, stack)
+        with matched.phase("objects", "looking at the objects"):
+            batches, condition = _condition(client, job)
+            rows = _open_rows(spark, client, job, keeper, condition)
+            stack.callback(rows.close)
+            matched.read = rows.words
+        stack.enter_context(large_batches(spark))
+        stack.enter_context(many_tasks(spark))
+        now_ms = int(subscriptions.now().timestamp() * 1000)
+        matcher = Matcher(keeper.version, subscriptions.rules.to_document(), now_ms)
+        if job.into_mongodb:
+            _into_mongodb(uri, subscriptions, matcher, rows, job, matched)
+        elif job.out == CONSOLE:
+            notes = _run(matcher, ConsoleSink(job.limit), rows, matched)
+            matched.found = [one for note in notes for one in json.loads(note)][: job.limit]
+        else:
+            assert job.out_file is not None
+            with ParquetFolder(job.out_file) as folder:
+                files = _run(matcher, ParquetSink(str(folder.beside)), rows, matched)
+                folder.commit(files, matched.to_document())
+        if batches is not None:
+            batches.record()
+    return matched
+
+
+def _open_index(
+    spark: SparkSession, subscriptions: Subscriptions, job: Job, matched: Matched, stack: contextlib.ExitStack
+) -> IndexKeeper:
+    folder = job.index
+    if folder is None:
+        if not str(spark.sparkContext.master).startswith("local"):
+            raise UsageError("the workers are on other machines: give --index FOLDER, which all of them see")
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="spatialnosql-index-"))
+    with matched.phase("index", f"indexing the subscriptions of {job.subscriptions}"):
+        count = subscriptions.count()
+        if not count:
+            raise UsageError(
+                f"{job.subscriptions} has no subscriptions; add some with `spatialnosql subscribe add`"
+            )
+        with Progress("reading subscriptions", count, unit="subscriptions") as progress:
+            keeper = IndexKeeper(subscriptions, Path(folder), progress.advance)
+        matched.subscriptions_count = keeper.index.live
+        matched.index_mb = keeper.index.nbytes / 2**20
+    return keeper
+
+
+# -- which objects -----------------------------------------------------------------------------------------
+
+
+def _condition(client: Any, job: Job) -> tuple[MatchedBatches | None, dict[str, Any]]:
+    """What the objects of a collection must meet, and, of those ingested since the last run, which batches these are."""
+    if job.objects.collection is None:
+        return None, {}
+    parts: list[Mapping[str, Any]] = [job.filter] if job.filter else []
+    batches = None
+    if job.since is not None or job.until is not None:
+        bounds = {"$gte": job.since, "$lt": job.until}
+        parts.append({job.objects.time: {key: value for key, value in bounds.items() if value is not None}})
+    elif not job.everything:
+        batches = unmatched_condition(client, job.subscriptions, job.objects.collection)
+        parts.append(batches.condition)
+    if not parts:
+        return None, {}
+    return batches, dict(parts[0]) if len(parts) == 1 else {"$and": parts}
+
+
+def _open_rows(
+    spark: SparkSession, client: Any, job: Job, keeper: IndexKeeper, condition: Mapping[str, Any]
+) -> Rows:
+    if job.objects.collection is None:
+        return file_objects(spark, job)
+    return collection_objects(spark, client, job, condition, lambda points: worth_reading(keeper, points))
+
+
+def worth_reading(keeper: IndexKeeper, points: JoinPoints) -> tuple[Ranges | None, str]:
+    """The ranges of ``gh`` that subscriptions ask about, if leaving out the rest saves something; in words, too."""
+    histogram, namespace = points.info.histogram, points.info.namespace
+    if histogram is None or not histogram.total:
+        return None, f"all of {namespace}, of which there are no statistics"
+    ranges = area_ranges(keeper.index)
+    share = float(histogram.points_in(ranges.lo, ranges.hi).sum()) / histogram.total
+    if share > WORTH:
+        return None, f"all of {namespace}: {share:.0%} of the points lie where somebody has subscribed"
+    if len(ranges) > 1:
+        ranges = ranges.bridged(histogram, range_keys(points.info.costs))[0]
+    return ranges, (
+        f"of {namespace} {len(ranges):,} ranges of {points.info.gh}, with {share:.1%} of the points: elsewhere "
+        "nobody has subscribed"
+    )
+
+
+# -- matching ----------------------------------------------------------------------------------------------
+
+
+def _into_mongodb(
+    uri: str, subscriptions: Subscriptions, matcher: Matcher, rows: Rows, job: Job, matched: Matched
+) -> None:
+    store = MatchStore(subscriptions.collection)
+    store.prepare()
+    matched.undone = store.clear_dead()
+    for attempt in range(1, ATTEMPTS + 1):
+        matched.attempts = attempt
+        try:
+            with store.run("match") as run:
+                _run(matcher, MongoSink(uri, job.subscriptions, run, rows.id_type), rows, matched)
+            return
+        except (PySparkException, PyMongoError) as error:
+            # A task that lost its server: those that were finished stay, the others are done again.
+            if attempt == ATTEMPTS or not _may_pass(error):
+                raise
+            print(f"matching was interrupted ({redact(first_line(error))[:200]}); taken up again", file=sys.stderr)
+            time.sleep(PAUSE_S)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether an error may be gone when the matching is taken up again."""
+    said = str(error)
+    lost = ("AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError", "NotPrimaryError", "Worker exited")
+    return isinstance(error, PyMongoError) or any(name in said for name in lost)
+
+
+def _run(matcher: Matcher, sink: Sink, rows: Rows, matched: Matched) -> list[str]:
+    """Match all objects; the notes of the tasks."""
+    with matched.phase("match", f"matching against {matched.subscriptions_count:,} subscriptions"):
+        tallies = map_in_arrow(rows.frame, match_batches(matcher, sink), TALLY_SCHEMA).collect()
+    for name in ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets"):
+        setattr(matched, name, sum(int(row[name]) for row in tallies))
+    matched.shares = {name: sum(float(row[name]) for row in tallies) for name in SHARES}
+    return [str(row[NOTE]) for row in tallies if row[NOTE] is not None]
+
+
+@contextlib.contextmanager
+def many_tasks(spark: SparkSession) -> Iterator[None]:
+    """Files in enough parts for every core, however small they are, while a job runs."""
+    key = "spark.sql.files.minPartitionNum"
+    before = spark.conf.get(key, None)
+    spark.conf.set(key, str(4 * spark.sparkContext.defaultParallelism))
+    try:
+        yield
+    finally:
+        spark.conf.unset(key) if before is None else spark.conf.set(key, before)

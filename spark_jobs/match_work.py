@@ -1,0 +1,156 @@
+"""What a matching is asked to do, and what it did."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from spark_jobs.join_work import is_file
+from spark_jobs.phases import Phased
+from spatialnosql.errors import UsageError
+
+CONSOLE = "console"
+SHARES = ("text", "kernel", "write")
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Where objects come from, and in which columns or fields what of them is."""
+
+    sources: tuple[str, ...]
+    text: tuple[str, ...]
+    file_format: str | None = None
+    lon: str | None = None
+    lat: str | None = None
+    point: str | None = None
+    time: str | None = None
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise UsageError("which columns have the text? Give --text NAME, or several with commas between")
+        if self.point and (self.lon or self.lat):
+            raise UsageError("give either --point or --lon and --lat")
+        if self.collection is not None and (self.lon or self.lat or self.id):
+            raise UsageError("documents have a location and an _id: no --lon, --lat or --id for a collection")
+
+    @property
+    def collection(self) -> str | None:
+        """The collection that the objects are in, if they are not in files."""
+        if self.file_format is None and len(self.sources) == 1 and not is_file(self.sources[0]):
+            return self.sources[0]
+        return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done; the names are those of the command line's options."""
+
+    subscriptions: str
+    objects: Objects
+    out: str | None = None
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    everything: bool = False
+    filter: Mapping[str, Any] | None = None
+    index: str | None = None
+    limit: int = 20
+
+    def __post_init__(self) -> None:
+        ranged = self.since is not None or self.until is not None
+        if ranged and self.objects.time is None:
+            raise UsageError("--since and --until go by a time: give --time NAME")
+        if self.since is not None and self.until is not None and self.since >= self.until:
+            raise UsageError(f"--since {self.since:%Y-%m-%d %H:%M:%S} is not before --until {self.until:%Y-%m-%d %H:%M:%S}")
+        if ranged and self.everything:
+            raise UsageError("give either --all or --since and --until")
+        if self.filter is not None and self.objects.collection is None:
+            raise UsageError("--filter is a MongoDB filter; the objects of files have none")
+        if self.out is not None and self.out != CONSOLE and not self.out.endswith(".parquet"):
+            raise UsageError(f"--out {self.out}: give FOLDER.parquet or {CONSOLE}, or nothing for MongoDB")
+        if self.subscriptions == self.objects.collection:
+            raise UsageError(f"{self.subscriptions} has the subscriptions; the objects must be elsewhere")
+
+    @property
+    def out_file(self) -> str | None:
+        """The Parquet folder that is written, if any."""
+        return self.out if self.out not in (None, CONSOLE) else None
+
+    @property
+    def into_mongodb(self) -> bool:
+        """Whether matches are stored beside the subscriptions."""
+        return self.out is None
+
+
+@dataclass
+class Matched(Phased):
+    """What a matching did."""
+
+    subscriptions: str
+    objects: str
+    out: str
+    subscriptions_count: int = 0
+    index_mb: float = 0.0
+    read: str = ""
+    """How the objects were read: which of them, and what was left to the server."""
+    rows: int = 0
+    no_place: int = 0
+    no_time: int = 0
+    matched: int = 0
+    known: int = 0
+    pairs: int = 0
+    buckets: int = 0
+    undone: int = 0
+    attempts: int = 1
+    shares: dict[str, float] = field(default_factory=dict)
+    """CPU seconds of the workers' Python by what they did."""
+    spark_start_s: float = 0.0
+    found: list[dict[str, Any]] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """What it took, without starting Spark."""
+        return sum(self.phases.values())
+
+    def to_document(self) -> dict[str, Any]:
+        """For JSON."""
+        document = asdict(self)
+        document["phases"] = {name: round(seconds, 3) for name, seconds in self.phases.items()}
+        document["shares"] = {name: round(seconds, 3) for name, seconds in self.shares.items()}
+        document["spark_start_s"] = round(self.spark_start_s, 3)
+        if self.found is None:
+            del document["found"]
+        return document | {"seconds": round(self.seconds, 3), "objects_per_s": self._rate()}
+
+    def _rate(self) -> float | None:
+        seconds = self.phases.get("match", 0.0)
+        return round(self.rows / seconds, 1) if seconds else None
+
+    def lines(self) -> list[str]:
+        """For people."""
+        lines = [
+            f"{self.objects} against {self.subscriptions_count:,} subscriptions of {self.subscriptions} -> {self.out}",
+            f"  {self.read}",
+        ]
+        table = [
+            ("objects read", self.rows),
+            ("without a valid place", self.no_place),
+            ("without a time: taken as now", self.no_time),
+            ("objects that somebody wanted", self.matched),
+            ("of these, told of before", self.known),
+            ("matches" if self.out == CONSOLE else "matches stored", self.pairs),
+            ("buckets they are in", self.buckets),
+        ]
+        always = {"objects read", "objects that somebody wanted"}
+        lines += [f"  {label:<40}{count:>14,}" for label, count in table if count or label in always]
+        if self.undone:
+            lines.append(f"  {self.undone} tasks of a run that died were removed first")
+        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
+        lines.append(f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}")
+        if self.shares:
+            shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.shares.items())
+            lines.append(f"CPU seconds in the workers: {shares}; the index takes {self.index_mb:,.0f} MB, once a machine")
+        lines.append(f"{self._rate() or 0:,.0f} objects/s")
+        return lines
