@@ -37,6 +37,8 @@ class Shape:
     keys: tuple[str, ...] = ()
     location: str = "loc"
     gh: str = "gh"
+    mark: str | None = None
+    """The field that the name of the batch is stored in, if any."""
 
 
 def shape_of(
@@ -48,6 +50,7 @@ def shape_of(
     coordinates: Sequence[str] = (),
     location: str = "loc",
     gh: str = "gh",
+    mark: str | None = None,
 ) -> Shape:
     """Which columns become which fields: those selected, else all but the coordinates, which become the location."""
     chosen = [find_column(columns, name, (), "--select") for name in select]
@@ -65,23 +68,26 @@ def shape_of(
         )
     if found and fields.get(found[0]) == "_id":
         del fields[found[0]]
-    reserved = {location, gh, DIGEST}
-    for name in (location, gh):
+    own = [location, gh, *([] if mark is None else [mark])]
+    reserved = {*own, DIGEST}
+    for name in own:
         if not name or "." in name or name.startswith("$"):
             raise UsageError(
-                f"{name!r}: the location and its geohash are stored in fields of their own, without dots"
+                f"{name!r}: the location, its geohash and the mark are stored in fields of their own, without dots"
             )
+    if len(set(own)) != len(own) or mark == "_id":
+        raise UsageError(f"location, gh and mark must be three fields, not {', '.join(own)}")
     for old, new in fields.items():
         if new in reserved:
             raise UsageError(
-                f"the column {old} would be stored as {new}, which is kept for the location, gh or the digest; "
-                f"give it another name (--rename {old}=...), or choose others (--location, --gh)"
+                f"the column {old} would be stored as {new}, which is kept for the location, gh, the mark or the "
+                f"digest; give it another name (--rename {old}=...), or choose others (--location, --gh, --mark)"
             )
         if not new or new.startswith("$") or "." in new or "\0" in new:
             raise UsageError(f"{new!r} is no name for a field; rename it: --rename '{old}=...'")
     if len(set(fields.values())) != len(fields):
         raise UsageError(f"two columns would be stored under one name: {', '.join(fields.values())}")
-    return Shape(fields, found, location, gh)
+    return Shape(fields, found, location, gh, mark)
 
 
 def row_digest(rows: DataFrame, columns: Sequence[str]) -> Column:
@@ -153,12 +159,17 @@ def last_of_each_key(rows: DataFrame) -> DataFrame:
     )
 
 
-def to_documents(rows: DataFrame, shape: Shape) -> DataFrame:
-    """The documents of identified rows: ``_id``, the fields, location, ``gh``, and the digest if there is a key."""
+def to_documents(rows: DataFrame, shape: Shape, batch: str) -> DataFrame:
+    """The documents of identified rows: ``_id``, the fields, location, ``gh``, and the digest if there is a key.
+
+    The name of the batch, if it is stored, is no part of the digest: a row that comes again is the same row.
+    """
     point = F.struct(F.lit("Point").alias("type"), F.array(X, Y).alias("coordinates"))
     fields = [F.col(quoted(old)).alias(new) for old, new in shape.fields.items()]
     columns = [F.col("_id"), *fields, point.alias(shape.location)]
     columns.append(cell_string(F.col(CELL), LENGTH).alias(shape.gh))
     if shape.keys:
         columns.append(F.col(DIGEST))
+    if shape.mark is not None:
+        columns.append(F.lit(batch).alias(shape.mark))
     return rows.select(*columns)

@@ -80,6 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument(
         "--gh", default=GH_FIELD, metavar="FIELD", help="of the geohash (default: %(default)s)"
     )
+    target.add_argument(
+        "--mark",
+        metavar="FIELD",
+        help="store the name of the batch in this field, so that `spatialnosql match` finds what is new "
+        "(default: as earlier batches have it)",
+    )
     checks = parser.add_argument_group("bad rows (kept in COLLECTION_quarantine)")
     checks.add_argument(
         "--max-bad",
@@ -148,6 +154,7 @@ def job_of(args: argparse.Namespace) -> Job:
         args.key,
         args.location,
         args.gh,
+        args.mark,
         args.limit,
         args.batch,
         args.max_bad,

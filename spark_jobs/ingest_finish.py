@@ -28,6 +28,8 @@ def build_index(work: Work) -> None:
     kinds = ((location, "2dsphere"), (location, "2d"))
     if not any(next(iter(index["key"].items())) in kinds for index in work.collection.list_indexes()):
         work.collection.create_index([(location, GEOSPHERE)])
+    if work.mark is not None:
+        work.collection.create_index([(work.mark, 1), (work.job.gh, 1)])
 
 
 def finish(
@@ -60,7 +62,6 @@ def finish(
         analysis = replace(analysis, shards=distribution(collection, job.gh))
     store(collection, analysis)
     now = dt.datetime.now(dt.timezone.utc)
-    metadata_collection(collection).update_one(
-        {"_id": collection.full_name}, {"$set": {"state": READY, "adopted": now, "batch": ledger.batch}}
-    )
+    known = {"state": READY, "adopted": now, "batch": ledger.batch, "mark": work.mark}
+    metadata_collection(collection).update_one({"_id": collection.full_name}, {"$set": known})
     return analysis, words

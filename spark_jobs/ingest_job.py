@@ -212,6 +212,7 @@ def make_shape(work: Work, source: Source) -> Shape:
         coordinates=coordinates,
         location=job.location,
         gh=job.gh,
+        mark=work.mark,
     )
 
 
@@ -240,7 +241,7 @@ def load_rows(
     if not counts.good:
         return Loaded(0)
     part, parts = part_column(fine, work.shard_count, work.spark.sparkContext.defaultParallelism)
-    documents = to_documents(identified(rows, shape, part, parts), shape)
+    documents = to_documents(identified(rows, shape, part, parts), shape, ledger.batch)
     target = Target(
         work.uri,
         work.collection.database.name,

@@ -35,6 +35,7 @@ class Job:
     key: tuple[str, ...] = ()
     location: str = "loc"
     gh: str = GH_FIELD
+    mark: str | None = None
     limit: int | None = None
     batch: str | None = None
     max_bad: float = 0.05
@@ -67,6 +68,12 @@ class Work(Phased):
         form = self.stored.get("form", "geojson")
         unhashed = bool(self.stored.get("unhashed", False))
         return CollectionInfo(self.collection.full_name, self.job.location, self.job.gh, form, unhashed)
+
+    @property
+    def mark(self) -> str | None:
+        """The field of the batch's name: as asked for, else as earlier batches have it."""
+        stored: str | None = self.stored.get("mark")
+        return self.job.mark or stored
 
     @property
     def shard_count(self) -> int:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-import numpy as np
 from bson import json_util
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
@@ -38,7 +37,6 @@ from spark_jobs.sources import FORMATS as FILE_FORMATS
 from spark_jobs.staging import SIMPLE, staging_schema
 from spatialnosql.cover import Ranges
 from spatialnosql.errors import UsageError
-from spatialnosql.geohash import BITS
 from spatialnosql.histogram import Histogram
 from spatialnosql.joins.covering import overlay_of, range_keys
 from spatialnosql.joins.passes import split
@@ -284,7 +282,7 @@ def document_pipeline(
     place, numbers = point_pipeline(location)
     row = {one.name: f"${one.name}" for one in fields}
     project = {**place["$project"], **({"row": row} if row else {})}
-    pipeline = [
+    pipeline: list[dict[str, Any]] = [
         {"$match": match},
         {"$project": project},
         {"$project": {**numbers["$project"], **({"row": 1} if row else {})}},

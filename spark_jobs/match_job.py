@@ -20,7 +20,7 @@ from spark_jobs.match_objects import Rows, collection_objects, file_objects
 from spark_jobs.match_sinks import ConsoleSink, MongoSink, ParquetFolder, ParquetSink
 from spark_jobs.match_work import CONSOLE, SHARES, Job, Matched
 from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, match_batches
-from spark_jobs.matched_batches import MatchedBatches, unmatched_condition
+from spark_jobs.matched_batches import MatchedBatches, unmatched_batches
 from spark_jobs.session import first_line, large_batches
 from spatialnosql.cover import Ranges
 from spatialnosql.errors import UsageError
@@ -40,9 +40,7 @@ ATTEMPTS = 3
 PAUSE_S = 5.0
 
 
-def match(
-    spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s: float = 0.0
-) -> Matched:
+def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s: float = 0.0) -> Matched:
     """Run one matching."""
     database, name = split_namespace(job.subscriptions)
     subscriptions = Subscriptions(client[database][name])
@@ -54,9 +52,12 @@ def match(
         keeper = _open_index(spark, subscriptions, job, matched, stack)
         with matched.phase("objects", "looking at the objects"):
             batches, condition = _condition(client, job)
+            if batches is not None and not batches.finished:
+                matched.read = f"nothing was ingested into {batches.namespace} since the last run"
+                return matched
             rows = _open_rows(spark, client, job, keeper, condition)
             stack.callback(rows.close)
-            matched.read = rows.words
+            matched.read = rows.words if batches is None else f"{batches.words}: {rows.words}"
         stack.enter_context(large_batches(spark))
         stack.enter_context(many_tasks(spark))
         now_ms = int(subscriptions.now().timestamp() * 1000)
@@ -101,16 +102,16 @@ def _open_index(
 
 
 def _condition(client: Any, job: Job) -> tuple[MatchedBatches | None, dict[str, Any]]:
-    """What the objects of a collection must meet, and, of those ingested since the last run, which batches these are."""
+    """What the objects of a collection must meet; and the batches that are matched, if it goes by those."""
     if job.objects.collection is None:
         return None, {}
     parts: list[Mapping[str, Any]] = [job.filter] if job.filter else []
     batches = None
-    if job.since is not None or job.until is not None:
+    if job.objects.time is not None and (job.since is not None or job.until is not None):
         bounds = {"$gte": job.since, "$lt": job.until}
         parts.append({job.objects.time: {key: value for key, value in bounds.items() if value is not None}})
     elif not job.everything:
-        batches = unmatched_condition(client, job.subscriptions, job.objects.collection)
+        batches = unmatched_batches(client, job.subscriptions, job.objects.collection)
         parts.append(batches.condition)
     if not parts:
         return None, {}
@@ -161,14 +162,23 @@ def _into_mongodb(
             # A task that lost its server: those that were finished stay, the others are done again.
             if attempt == ATTEMPTS or not _may_pass(error):
                 raise
-            print(f"matching was interrupted ({redact(first_line(error))[:200]}); taken up again", file=sys.stderr)
+            print(
+                f"matching was interrupted ({redact(first_line(error))[:200]}); taken up again",
+                file=sys.stderr,
+            )
             time.sleep(PAUSE_S)
 
 
 def _may_pass(error: Exception) -> bool:
     """Whether an error may be gone when the matching is taken up again."""
     said = str(error)
-    lost = ("AutoReconnect", "NetworkTimeout", "ServerSelectionTimeoutError", "NotPrimaryError", "Worker exited")
+    lost = (
+        "AutoReconnect",
+        "NetworkTimeout",
+        "ServerSelectionTimeoutError",
+        "NotPrimaryError",
+        "Worker exited",
+    )
     return isinstance(error, PyMongoError) or any(name in said for name in lost)
 
 

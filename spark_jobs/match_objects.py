@@ -101,9 +101,7 @@ def select_objects(
         identity = F.col(quoted(find_column(columns, given.id, (), "--id")))
     else:
         identity = digest(text, x, y, at)
-    return rows.select(
-        identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT)
-    )
+    return rows.select(identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT))
 
 
 def milliseconds(column: Column, kind: Any, name: str) -> Column:
@@ -119,9 +117,7 @@ def milliseconds(column: Column, kind: Any, name: str) -> Column:
 
 def digest(*columns: Column) -> Column:
     """An identifier of 16 bytes for objects that have none: equal rows are one object."""
-    hashes = [
-        F.lpad(F.hex(F.xxhash64(F.lit(seed), *columns)), 16, "0") for seed in range(DIGEST_SEEDS)
-    ]
+    hashes = [F.lpad(F.hex(F.xxhash64(F.lit(seed), *columns)), 16, "0") for seed in range(DIGEST_SEEDS)]
     return F.unhex(F.concat(*hashes))
 
 
@@ -186,7 +182,9 @@ def _adopted(collection: Collection[dict[str, Any]], given: Objects) -> tuple[Jo
     return points, ""
 
 
-def _identity(collection: Collection[dict[str, Any]], condition: Mapping[str, Any]) -> tuple[StructField, str | None]:
+def _identity(
+    collection: Collection[dict[str, Any]], condition: Mapping[str, Any]
+) -> tuple[StructField, str | None]:
     """The type of the identifiers: the connector must be told, and ObjectIds come as text."""
     kinds = {
         one["_id"]

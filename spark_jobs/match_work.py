@@ -63,7 +63,9 @@ class Job:
         if ranged and self.objects.time is None:
             raise UsageError("--since and --until go by a time: give --time NAME")
         if self.since is not None and self.until is not None and self.since >= self.until:
-            raise UsageError(f"--since {self.since:%Y-%m-%d %H:%M:%S} is not before --until {self.until:%Y-%m-%d %H:%M:%S}")
+            raise UsageError(
+                f"--since {self.since:%Y-%m-%d %H:%M:%S} is not before --until {self.until:%Y-%m-%d %H:%M:%S}"
+            )
         if ranged and self.everything:
             raise UsageError("give either --all or --since and --until")
         if self.filter is not None and self.objects.collection is None:
@@ -148,9 +150,13 @@ class Matched(Phased):
         if self.undone:
             lines.append(f"  {self.undone} tasks of a run that died were removed first")
         phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
-        lines.append(f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}")
+        lines.append(
+            f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}"
+        )
         if self.shares:
             shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.shares.items())
-            lines.append(f"CPU seconds in the workers: {shares}; the index takes {self.index_mb:,.0f} MB, once a machine")
+            lines.append(
+                f"CPU seconds in the workers: {shares}; the index: {self.index_mb:,.0f} MB a machine"
+            )
         lines.append(f"{self._rate() or 0:,.0f} objects/s")
         return lines

@@ -76,7 +76,9 @@ class Found:
 class Writer(Protocol):
     """What takes the matches of one task."""
 
-    note: str | None
+    @property
+    def note(self) -> str | None:
+        """What else there is to say: see `NOTE`."""
 
     def write(self, found: Found, names: Names) -> None:
         """Take the matches of some objects."""
@@ -156,13 +158,10 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
             stored = writer.stored if writer is not None else Stored()
             note = writer.note if writer is not None else None
         tally = Tally(
-            **counts,
-            matched=stored.objects + stored.known,
-            known=stored.known,
-            pairs=stored.pairs,
-            buckets=stored.buckets,
-            **spent,
-        )
+            counts["rows"], counts["no_place"], counts["no_time"],
+            stored.objects + stored.known, stored.known, stored.pairs, stored.buckets,
+            spent["text"], spent["kernel"], spent["write"],
+        )  # fmt: skip
         columns = {name: pa.array([value]) for name, value in tally._asdict().items()}
         yield pa.record_batch({**columns, NOTE: pa.array([note], pa.string())})
 

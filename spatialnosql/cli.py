@@ -53,6 +53,7 @@ COMMANDS: tuple[Command, ...] = (
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
     Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),
+    Command("match", "objects against subscriptions, told to their owners (Spark)", "spark_jobs.match"),
     Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
 )
 

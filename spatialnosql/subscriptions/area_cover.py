@@ -23,9 +23,7 @@ _MARGIN = 1e-6
 
 def area_ranges(index: Index) -> Ranges:
     """The ranges of 60-bit cells that the areas of an index touch."""
-    boxes = [
-        segment.table.bounds[segment.state & GONE == 0] for segment in index.segments if len(segment)
-    ]
+    boxes = [segment.table.bounds[segment.state & GONE == 0] for segment in index.segments if len(segment)]
     covered = _grid(np.concatenate(boxes)) if boxes else np.zeros((_SIDE, _SIDE), dtype=np.bool_)
     x, y = np.nonzero(covered)
     cells = points_to_cells((x + 0.5) / _SIDE * 360.0 - 180.0, (y + 0.5) / _SIDE * 180.0 - 90.0)
