@@ -43,6 +43,7 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"
     ),
+    Benchmark("matching", "benchmarks.matching", "objects against a million subscriptions, in Spark"),
     Benchmark(
         "spark_join",
         "benchmarks.spark_join",

@@ -65,12 +65,12 @@ def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s
         if job.into_mongodb:
             _into_mongodb(uri, subscriptions, matcher, rows, job, matched)
         elif job.out == CONSOLE:
-            notes = _run(matcher, ConsoleSink(job.limit), rows, matched)
+            notes = match_rows(matcher, ConsoleSink(job.limit), rows, matched)
             matched.found = [one for note in notes for one in json.loads(note)][: job.limit]
         else:
             assert job.out_file is not None
             with ParquetFolder(job.out_file) as folder:
-                files = _run(matcher, ParquetSink(str(folder.beside)), rows, matched)
+                files = match_rows(matcher, ParquetSink(str(folder.beside)), rows, matched)
                 folder.commit(files, matched.to_document())
         if batches is not None:
             batches.record()
@@ -156,7 +156,7 @@ def _into_mongodb(
         matched.attempts = attempt
         try:
             with store.run("match") as run:
-                _run(matcher, MongoSink(uri, job.subscriptions, run, rows.id_type), rows, matched)
+                match_rows(matcher, MongoSink(uri, job.subscriptions, run, rows.id_type), rows, matched)
             return
         except (PySparkException, PyMongoError) as error:
             # A task that lost its server: those that were finished stay, the others are done again.
@@ -182,8 +182,8 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, PyMongoError) or any(name in said for name in lost)
 
 
-def _run(matcher: Matcher, sink: Sink, rows: Rows, matched: Matched) -> list[str]:
-    """Match all objects; the notes of the tasks."""
+def match_rows(matcher: Matcher, sink: Sink, rows: Rows, matched: Matched) -> list[str]:
+    """Match all objects into a sink; the notes of the tasks."""
     with matched.phase("match", f"matching against {matched.subscriptions_count:,} subscriptions"):
         tallies = map_in_arrow(rows.frame, match_batches(matcher, sink), TALLY_SCHEMA).collect()
     for name in ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets"):
