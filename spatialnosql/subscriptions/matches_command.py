@@ -167,10 +167,10 @@ def _follow(args: argparse.Namespace, matches: Matches) -> None:
         with matches.watch(args.owner, file.read()) as watch:
             print(f"following {args.owner} in {args.namespace}; Ctrl-C ends it", file=sys.stderr, flush=True)
             _print_told(args, watch, file)
-    except HistoryLost as error:
+    except (HistoryLost, UsageError) as error:
         if file.path is None:
             raise
-        raise HistoryLost(f"{error} (here: list them with --since, and remove {file.path})") from error
+        raise type(error)(f"{file.path}: {error}") from error
 
 
 def _print_told(args: argparse.Namespace, watch: Watch, file: ResumeFile) -> None:
