@@ -17,7 +17,7 @@ from spatialnosql.cli import EXIT_OK, add_common_arguments
 from spatialnosql.errors import HistoryLost, UsageError
 from spatialnosql.subscriptions.match_names import Documents
 from spatialnosql.subscriptions.matches import Match, Matches, Watch
-from spatialnosql.subscriptions.resume_file import ResumeFile
+from spatialnosql.subscriptions.resume_file import ResumeFile, uninterrupted
 from spatialnosql.subscriptions.store_setup import stored_rules
 from spatialnosql.target import add_target, opened_collection
 
@@ -175,21 +175,16 @@ def _follow(args: argparse.Namespace, matches: Matches) -> None:
 
 def _print_told(args: argparse.Namespace, watch: Watch, file: ResumeFile) -> None:
     shown = 0
-    printed = watch.resume_token
-    file.keep(printed)
-    try:
-        while not args.limit or shown < args.limit:
-            match = watch.try_next()
-            if match is None:
-                printed = watch.resume_token
-                file.keep_now_and_then(printed)
-            else:
-                _print(args, match)
-                shown += 1
-                printed = watch.resume_token
-                file.keep(printed)
-    finally:
-        file.keep(printed)  # interrupted between printing and keeping
+    file.keep(watch.resume_token)
+    while not args.limit or shown < args.limit:
+        match = watch.try_next()
+        if match is None:
+            file.keep_now_and_then(watch.resume_token)
+            continue
+        with uninterrupted():  # printed and not kept, it would be printed again
+            _print(args, match)
+            file.keep(watch.resume_token)
+        shown += 1
 
 
 # -- printing ---------------------------------------------------------------------------------------------

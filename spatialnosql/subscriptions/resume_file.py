@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 IDLE_S = 10.0
 """How often it is written while nothing is told: the server forgets old tokens."""
@@ -38,3 +42,23 @@ class ResumeFile:
         """Write the token unless one was written a short while ago."""
         if time.monotonic() - self._kept_s >= IDLE_S:
             self.keep(token)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C takes effect after the block, unless it comes twice; in the main thread only."""
+    came = False
+
+    def note(*_: Any) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
