@@ -611,13 +611,18 @@ def test_a_resume_file_is_written_now_and_then(tmp_path: Path, monkeypatch: pyte
 
 
 def test_uninterrupted() -> None:
-    done = []
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        done.append("after one")
-    with pytest.raises(KeyboardInterrupt), uninterrupted():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        done.append("after two")
-    assert done == ["after one"]
+    done: list[int] = []
+
+    def work(interruptions: int) -> None:
+        with uninterrupted():
+            for _ in range(interruptions):
+                signal.raise_signal(signal.SIGINT)
+            done.append(interruptions)
+
+    work(0)
+    with pytest.raises(KeyboardInterrupt):
+        work(1)
+    with pytest.raises(KeyboardInterrupt):
+        work(2)
+    assert done == [0, 1]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
