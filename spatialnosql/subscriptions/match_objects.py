@@ -75,8 +75,9 @@ def rows_to_matches(objects: Documents, rows: Sequence[Row]) -> list[Match]:
 def _look_up(objects: Documents, ids: Iterable[Any]) -> dict[str, Mapping[str, Any]]:
     wanted = {object_key(one): one for one in ids}
     # The primary has every object whose match was read; a secondary may be behind.
-    found = objects.with_options(read_preference=ReadPreference.PRIMARY).find(
-        {"_id": {"$in": [*wanted.values()]}}, {"text": 1, "loc": 1}
+    reader = objects.with_options(read_preference=ReadPreference.PRIMARY)
+    found = reader.find(
+        {"_id": {"$in": [*wanted.values()]}}, {"text": 1, "loc": 1}, batch_size=len(wanted) + 1
     )
     return {object_key(one["_id"]): one for one in found}
 

@@ -22,7 +22,7 @@ from spatialnosql.subscriptions.store_setup import stored_rules
 from spatialnosql.target import add_target, opened_collection
 
 DESCRIPTION = """\
-What matched the subscriptions of an owner, in the order of the objects' times.
+What matched the subscriptions of an owner, in the order of the objects' times; with --json an object a line.
 
   spatialnosql matches city.alerts --owner ann --since 2026-11-17T00:00:00Z
   spatialnosql matches city.alerts --owner ann --newest --limit 20
