@@ -20,7 +20,6 @@ from spark_jobs.match_objects import Rows, collection_objects, file_objects
 from spark_jobs.match_sinks import ConsoleSink, MongoSink, ParquetFolder, ParquetSink
 from spark_jobs.match_work import CONSOLE, SHARES, Job, Matched
 from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, match_batches
-from spark_jobs.matched_batches import MatchedBatches, unmatched_batches
 from spark_jobs.session import first_line, large_batches
 from spatialnosql.cover import Ranges
 from spatialnosql.errors import UsageError
@@ -30,6 +29,7 @@ from spatialnosql.progress import Progress
 from spatialnosql.subscriptions.area_cover import area_ranges
 from spatialnosql.subscriptions.index_keeper import IndexKeeper
 from spatialnosql.subscriptions.match_store import MatchStore
+from spatialnosql.subscriptions.matched_batches import MatchedBatches, unmatched_batches
 from spatialnosql.subscriptions.store import Subscriptions
 from spatialnosql.target import split_namespace
 from spatialnosql.uri import redact

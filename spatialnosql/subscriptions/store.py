@@ -18,6 +18,7 @@ from pymongo.collection import Collection
 
 from spatialnosql.errors import SpatialNoSQLError, UsageError
 from spatialnosql.subscriptions.match_watch import MAX_AWAIT_MS
+from spatialnosql.subscriptions.matched_batches import forget_batches
 from spatialnosql.subscriptions.matches import Forgotten, Match, Matches, Watch
 from spatialnosql.subscriptions.model import Subscription, moment_of, name_of
 from spatialnosql.subscriptions.store_setup import agreed_rules, forget, prepare, record_rules
@@ -135,6 +136,7 @@ class Subscriptions:
     def drop(self) -> None:
         """Drop the collection and its matches, and forget its rules."""
         Matches(self.collection).drop()
+        forget_batches(self.collection)
         self.collection.drop()
         forget(self.collection)
         self._prepared = False
