@@ -20,9 +20,9 @@ Say = Callable[[str], None]
 SUBSCRIPTIONS, OWNERS = 1_000, 50
 CHECKED = 20
 """Reports that are also asked for one by one."""
-_THEMES = tuple(
-    ["flood", "road", "fire", "police", "accident", "traffic", "train", "delay", "bridge", "power", "water", "concert", "market"]
-)
+_THEMES = (
+    "flood", "road", "fire", "police", "accident", "traffic", "train", "delay", "bridge", "power", "water", "market",
+)  # fmt: skip
 
 
 def tell(database: Database[dict[str, Any]], uri: str, city: City, reports: int, say: Say) -> dict[str, Any]:
