@@ -1,6 +1,6 @@
 """The matches of an owner: read in the order of time, counted, watched, forgotten.
 
-A bucket of ``city.alerts_matches`` is ``{_id: "<task>/<owner>", owner, task, stored, first, last, matches: [{id,
+A bucket of ``city.alerts_matches`` is ``{_id: "<task>/1/<owner>", owner, task, stored, first, last, matches: [{id,
 object, at}, ...]}``: the matches of one owner in one task of a job, in the order of ``at``. Buckets overlap in time.
 """
 
