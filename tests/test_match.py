@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,12 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from spark_options import QUICK_JAVA, QUICK_START
 
+from spark_jobs import match_job
 from spark_jobs.session import build_session
 from spatialnosql.cli import main
+from spatialnosql.cluster import LocalCluster, connect
+from spatialnosql.cluster.local import bring_up
+from spatialnosql.cluster.programs import Programs
 from spatialnosql.metadata import DATABASE, metadata_collection
 from spatialnosql.subscriptions.store import Subscriptions
 
@@ -318,3 +323,37 @@ def test_no_subscriptions_and_no_such_column(match: Match, alerts: Subscriptions
     assert "no column 'words'" in match(path, "--text", "words", fails=1)
     alerts.drop()
     assert "has no subscriptions" in match(path, *COLUMNS, fails=1)
+
+
+def test_a_shard_that_comes_back(
+    spark: SparkSession,
+    programs: Programs,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The run itself begins again, and what was finished is not told twice."""
+    monkeypatch.setattr(match_job, "PAUSE_S", 1.0)
+    many = World(WORLD.subscriptions, make_world(8, 120, 8_000).objects)
+    path = many.write(tmp_path / "many.parquet")
+    with LocalCluster(shards=2) as own, connect(own.uri) as client:
+        alerts = Subscriptions(client.city.alerts, RULES)
+        alerts.add_many(WORLD.subscriptions)
+        match = Match(own.uri, alerts, capsys)
+        killed: list[int] = []
+
+        def kill() -> None:
+            while not client.city.alerts_matched.estimated_document_count():
+                time.sleep(0.002)
+            killed.append(own.pids["shard1"])
+            os.kill(own.pids["shard1"], signal.SIGKILL)
+            time.sleep(0.5)
+            bring_up(own.state, programs)
+
+        thread = threading.Thread(target=kill, daemon=True)
+        thread.start()
+        outcome = match(path, *COLUMNS)
+        thread.join()
+        assert killed
+        assert match.stored() == sorted(many.expected())
+        assert outcome["rows"] == 8_000
