@@ -108,23 +108,15 @@ class Matched(Phased):
     attempts: int = 1
     shares: dict[str, float] = field(default_factory=dict)
     """CPU seconds of the workers' Python by what they did."""
-    spark_start_s: float = 0.0
     found: list[dict[str, Any]] | None = None
-
-    @property
-    def seconds(self) -> float:
-        """What it took, without starting Spark."""
-        return sum(self.phases.values())
 
     def to_document(self) -> dict[str, Any]:
         """For JSON."""
         document = asdict(self)
-        document["phases"] = {name: round(seconds, 3) for name, seconds in self.phases.items()}
         document["shares"] = {name: round(seconds, 3) for name, seconds in self.shares.items()}
-        document["spark_start_s"] = round(self.spark_start_s, 3)
         if self.found is None:
             del document["found"]
-        return document | {"seconds": round(self.seconds, 3), "objects_per_s": self._rate()}
+        return document | self.timings() | {"objects_per_s": self._rate()}
 
     def _rate(self) -> float | None:
         seconds = self.phases.get("match", 0.0)
@@ -149,10 +141,7 @@ class Matched(Phased):
         lines += [f"  {label:<40}{count:>14,}" for label, count in table if count or label in always]
         if self.undone:
             lines.append(f"  {self.undone} tasks of a run that died were removed first")
-        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
-        lines.append(
-            f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}"
-        )
+        lines.append(self.timings_line())
         if self.shares:
             shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.shares.items())
             lines.append(
