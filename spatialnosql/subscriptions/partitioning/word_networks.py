@@ -1,0 +1,151 @@
+"""Word networks cut by a graph partitioner: S3-TM's gC, gFC, gFCL and gNFCL (section 3.2), and a hypergraph of words.
+
+Vertices are the subscribed words, edges join words that objects have together, and Metis, as in the paper, finds parts
+with a small cut. They differ in what weighs:
+
+| | edges | vertices |
+|---|---|---|
+| gC | alike | alike |
+| gFC | co-occurrence f(v, w) | alike |
+| gFCL | f(v, w) | frequency f(w) |
+| gNFCL | f(v, w) | f(w) / (1 + sum of f(v, w) over v / f(w)) |
+| hypergraph | each object a net | f(w) |
+
+The hypergraph is PS2Stream's baseline (section VI.B): the nets are objects, and a net of n words becomes the edges of
+all its pairs, of weight 1 / (n - 1) each, since Metis cuts graphs; only words under which clauses are filed are in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spatialnosql.errors import UsageError
+from spatialnosql.subscriptions.compiled import compiled
+from spatialnosql.subscriptions.kernel import Array
+from spatialnosql.subscriptions.partitioning.hash_text import hashed_homes
+from spatialnosql.subscriptions.partitioning.plan import Plan, text_plan
+from spatialnosql.subscriptions.partitioning.sample import Sample
+
+Network = Literal["gc", "gfc", "gfcl", "gnfcl", "hypergraph"]
+MOST_WORDS = 64
+"""An object with more words lends only its first ones to the network: their pairs grow with the square."""
+_SCALE = 60.0  # Metis takes whole numbers; 1 / (n - 1) is one for most n
+
+
+def plan_gc(sample: Sample, partitions: int) -> Plan:
+    """Cut minimising."""
+    return _plan(sample, partitions, "gc")
+
+
+def plan_gfc(sample: Sample, partitions: int) -> Plan:
+    """Co-frequency cut minimising."""
+    return _plan(sample, partitions, "gfc")
+
+
+def plan_gfcl(sample: Sample, partitions: int) -> Plan:
+    """Co-frequency cut minimising, frequency load balancing."""
+    return _plan(sample, partitions, "gfcl")
+
+
+def plan_gnfcl(sample: Sample, partitions: int) -> Plan:
+    """Co-frequency cut minimising, normalised frequency load balancing."""
+    return _plan(sample, partitions, "gnfcl")
+
+
+def plan_hypergraph(sample: Sample, partitions: int) -> Plan:
+    """Few partitions for each object's words."""
+    return _plan(sample, partitions, "hypergraph")
+
+
+def _plan(sample: Sample, partitions: int, network: Network) -> Plan:
+    known = len(sample.table.vocabulary)
+    chosen = sample.filed if network == "hypergraph" else sample.table.members
+    words = np.flatnonzero((np.bincount(chosen, minlength=known) > 0) & (sample.frequencies > 0))
+    homes = hashed_homes(known, partitions)
+    if partitions > 1 and words.size:
+        vertices = np.full(known, -1, dtype=np.int64)
+        vertices[words] = np.arange(words.size)
+        ends, weights = _edges(sample, vertices, network == "hypergraph")
+        homes[words] = _cut(ends, weights, sample.frequencies[words], network, partitions)
+    return text_plan(network, homes, partitions, sample.frequencies)
+
+
+def _edges(
+    sample: Sample, vertices: NDArray[np.int64], nets: bool
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The pairs of words that objects have together, each once, and their weights: counts, or shares of nets."""
+    objects = sample.objects
+    keys, shares = _pairs(objects.offsets, objects.terms, vertices, nets)
+    distinct, edge = np.unique(keys, return_inverse=True)
+    ends = np.stack([distinct // vertices.size, distinct % vertices.size], axis=1)
+    return ends, np.bincount(edge.reshape(-1), weights=shares, minlength=distinct.size)
+
+
+@compiled
+def _pairs(offsets: Array, terms: Array, vertices: Array, nets: bool) -> tuple[Array, Array]:
+    own = np.empty(MOST_WORDS, np.int64)
+    total = 0
+    for turn in range(2):
+        if turn:
+            keys, shares = np.empty(total, np.int64), np.empty(total, np.float64)
+        total = 0
+        for i in range(offsets.size - 1):
+            count = 0
+            for k in range(offsets[i], offsets[i + 1]):
+                known = 0 <= terms[k] < vertices.size and vertices[terms[k]] >= 0
+                if known and count < MOST_WORDS:
+                    own[count] = vertices[terms[k]]
+                    count += 1
+            for a in range(count):
+                for b in range(a + 1, count):
+                    if turn:
+                        keys[total] = own[a] * vertices.size + own[b]
+                        shares[total] = 1.0 / (count - 1) if nets else 1.0
+                    total += 1
+    return keys, shares
+
+
+def _cut(
+    ends: NDArray[np.int64],
+    weights: NDArray[np.float64],
+    frequencies: NDArray[np.int64],
+    network: Network,
+    partitions: int,
+) -> NDArray[np.int32]:
+    """The part of every vertex."""
+    count = frequencies.size
+    if count <= partitions:
+        return np.arange(count, dtype=np.int32)
+    both = np.concatenate([ends, ends[:, ::-1]])
+    order = np.lexsort([both[:, 1], both[:, 0]])
+    starts = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0], minlength=count))])
+    options: dict[str, Any] = {}
+    if network != "gc":
+        options["eweights"] = _whole(np.concatenate([weights, weights])[order] * _SCALE)
+    if network in ("gfcl", "hypergraph"):
+        options["vweights"] = _whole(frequencies)
+    if network == "gnfcl":
+        together = np.bincount(both[:, 0], weights=np.concatenate([weights, weights]), minlength=count)
+        options["vweights"] = _whole(frequencies / (1.0 + together / frequencies) * _SCALE)
+    metis = _metis()
+    _, parts = metis.part_graph(
+        partitions, xadj=starts, adjncy=both[order, 1], options=metis.Options(seed=1), **options
+    )
+    return np.asarray(parts, dtype=np.int32)
+
+
+def _whole(weights: NDArray[Any]) -> NDArray[np.int64]:
+    """Weights as Metis takes them: whole, at least 1, their sum within 31 bits."""
+    shrink = min(1.0, 1e9 / max(float(weights.sum()), 1.0))
+    return np.maximum(np.rint(weights * shrink), 1).astype(np.int64)
+
+
+def _metis() -> Any:
+    try:
+        import pymetis
+    except ImportError as error:  # pragma: no cover - the tests' environment has it
+        raise UsageError("word networks need pymetis: pip install 'spatialnosql[partitioning]'") from error
+    return pymetis
