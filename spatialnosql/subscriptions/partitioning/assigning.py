@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 from numpy.typing import NDArray
+
+from spatialnosql.subscriptions.compiled import compiled
+from spatialnosql.subscriptions.kernel import Array
 
 
 def lightest_first(weights: NDArray[np.float64], partitions: int) -> NDArray[np.int32]:
     """The partition of each weight (Graham's longest processing time first); equal ones in their order."""
-    homes = np.empty(weights.size, dtype=np.int32)
-    heap = [(0.0, partition) for partition in range(partitions)]
-    for item in np.argsort(-weights, kind="stable").tolist():
-        load, partition = heap[0]
-        homes[item] = partition
-        # Even what weighs nothing takes turns: many light things together are not light.
-        heapq.heapreplace(heap, (load + max(float(weights[item]), 1e-15), partition))
+    return _assign(np.argsort(-weights, kind="stable"), weights.astype(np.float64), partitions)
+
+
+@compiled
+def _assign(order: Array, weights: Array, partitions: int) -> Array:
+    homes = np.empty(weights.size, np.int32)
+    loads = np.zeros(partitions, np.float64)
+    turn = 0
+    for item in order:
+        if weights[item] > 0:
+            home = np.argmin(loads)
+        else:  # what weighs nothing takes turns: much of it together may weigh something tomorrow
+            home = turn
+            turn = (turn + 1) % partitions
+        loads[home] += weights[item]
+        homes[item] = home
     return homes

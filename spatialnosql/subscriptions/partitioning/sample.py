@@ -18,7 +18,7 @@ from spatialnosql.subscriptions.table import Table
 
 SIDE = 128
 """Plans by space have so many columns and rows of cells."""
-MOST_OBJECTS, MOST_SUBSCRIPTIONS = 200_000, 200_000
+MOST_OBJECTS, MOST_SUBSCRIPTIONS = 200_000, 1_000_000
 
 
 @dataclass(frozen=True, eq=False)

@@ -132,7 +132,7 @@ def _cut(
         options["vweights"] = _whole(frequencies / (1.0 + together / frequencies) * _SCALE)
     metis = _metis()
     _, parts = metis.part_graph(
-        partitions, xadj=starts, adjncy=both[order, 1], options=metis.Options(seed=1), **options
+        partitions, metis.CSRAdjacency(starts, both[order, 1]), options=metis.Options(seed=1), **options
     )
     return np.asarray(parts, dtype=np.int32)
 
