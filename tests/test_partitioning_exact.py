@@ -117,9 +117,7 @@ class Case:
         self.subscriptions = subscribed(self.draw, count, 0)
         self.vocabulary = Vocabulary()
         self.table = Table.of(self.subscriptions, self.vocabulary)
-        self.sample = Sample.of(
-            batch(happened(self.draw, 400), self.vocabulary), self.table, side=side
-        )
+        self.sample = Sample.of(batch(happened(self.draw, 400), self.vocabulary), self.table, side=side)
         self.objects = happened(self.draw, 150)
 
 
@@ -184,9 +182,7 @@ def test_a_saved_plan_is_the_same_plan(name: str, tmp_path: Path) -> None:
         placement = dispatcher.insert(case.table)
         routes.append((dispatcher.route(objects).pairs(), placement.offsets, placement.partitions))
     assert routes[0][0][0].size > 0
-    for first, second in zip(
-        (*routes[0][0], *routes[0][1:]), (*routes[1][0], *routes[1][1:]), strict=True
-    ):
+    for first, second in zip((*routes[0][0], *routes[0][1:]), (*routes[1][0], *routes[1][1:]), strict=True):
         assert np.array_equal(first, second)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +11,12 @@ from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.kernel import Array
 
 
-def lightest_first(weights: NDArray[np.float64], partitions: int) -> NDArray[np.int32]:
+def lightest_first(weights: NDArray[Any], partitions: int) -> NDArray[np.int32]:
     """The partition of each weight (Graham's longest processing time first); equal ones in their order."""
-    return _assign(np.argsort(-weights, kind="stable"), weights.astype(np.float64), partitions)
+    homes: NDArray[np.int32] = _assign(
+        np.argsort(-weights, kind="stable"), weights.astype(np.float64), partitions
+    )
+    return homes
 
 
 @compiled
@@ -21,7 +26,7 @@ def _assign(order: Array, weights: Array, partitions: int) -> Array:
     turn = 0
     for item in order:
         if weights[item] > 0:
-            home = np.argmin(loads)
+            home = int(np.argmin(loads))
         else:  # what weighs nothing takes turns: much of it together may weigh something tomorrow
             home = turn
             turn = (turn + 1) % partitions

@@ -109,7 +109,7 @@ def _by_group(groups: Array, count: int) -> Array:
 
 
 @compiled
-def _slot(terms: Array, start: Whole, size: Whole, term: Whole) -> int:
+def _slot(terms: Array, start: Whole, size: Whole, term: Whole) -> Whole:
     """Where a term is in a table, or the free place where it belongs; sizes are powers of two."""
     at = ((np.int64(term) * MIX) & 0xFFFFFFFF) >> 8
     slot = start + (at & (size - 1))
@@ -122,7 +122,7 @@ def _slot(terms: Array, start: Whole, size: Whole, term: Whole) -> int:
 @compiled
 def _is_wide(spans: Array, i: int) -> bool:
     columns = spans[i, 1] - spans[i, 0] + 1 + spans[i, 5] - spans[i, 4] + 1
-    return columns * (spans[i, 3] - spans[i, 2] + 1) > WIDE
+    return bool(columns * (spans[i, 3] - spans[i, 2] + 1) > WIDE)
 
 
 @compiled

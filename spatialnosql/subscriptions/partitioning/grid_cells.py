@@ -76,8 +76,11 @@ class Grid:
         return cells
 
     def spans_of(self, bounds: NDArray[np.float64]) -> NDArray[np.int32]:
-        """The columns and rows that boxes touch: first and last column, first and last row, and first and last column
-        of the part beyond the antimeridian (0, -1 where there is none). Both ends belong to them."""
+        """The columns and rows that boxes touch, both ends included.
+
+        First and last column, first and last row, and first and last column of the part beyond the antimeridian (0, -1
+        where there is none).
+        """
         spans = np.empty((len(bounds), 6), dtype=np.int32)
         _spans_of(bounds, self.frame, spans)
         return spans

@@ -17,6 +17,13 @@ def plan_hash(sample: Sample, partitions: int) -> Plan:
     return text_plan("hash", hashed_homes(known, partitions), partitions, sample.frequencies)
 
 
+def plan_anycast(sample: Sample, partitions: int) -> Plan:
+    """The same with S3-TM's default placement: a subscription goes to the home of any of its words, not its rarest."""
+    known = len(sample.table.vocabulary)
+    homes = hashed_homes(known, partitions)
+    return text_plan("anycast", homes, partitions, sample.frequencies, filing="any")
+
+
 @compiled
 def hashed_homes(known: int, partitions: int) -> NDArray[np.int32]:
     """The partitions of words 0 to `known` - 1 by hash, as a plan gives them to words it does not know."""

@@ -9,7 +9,7 @@ from spatialnosql.subscriptions.kernel import MIX, Array, Whole
 
 
 @compiled
-def mixed(number: Whole) -> int:
+def mixed(number: Whole) -> Whole:
     """A number well mixed, within 32 bits: the hash of words and of objects."""
     value = (np.int64(number) + 1) * MIX & 0xFFFFFFFF
     value = (value ^ (value >> 15)) * 2246822519 & 0xFFFFFFFF
@@ -25,7 +25,7 @@ def home_of(
     homes: Array,
     new_offsets: Array,
     new_homes: Array,
-) -> int:
+) -> Whole:
     """The partition of a term in a leaf, or ``~row`` of the versions of a hot word."""
     if leaf_home[leaf] >= 0:
         return np.int64(leaf_home[leaf])

@@ -23,7 +23,7 @@ DELTA = 0.3
 """Objects and subscriptions less similar than this are parted by text only."""
 ALIKE = 0.02
 """A part whose similarity differs less from the whole's is no better (line 9's "about 0")."""
-THETA = 24
+THETA = 8
 """So many nodes for each partition at most."""
 FEWEST = 500
 """Of fewer objects or clauses the similarity says nothing: such a node is not cut for it."""
@@ -98,6 +98,9 @@ def best_parts(node: Node, by_text: bool, parts: int) -> list[Node] | None:
 def _numbers_of_parts(nodes: list[Node], by_text: list[bool], partitions: int) -> list[int]:
     """ComputeNumberPartitions: L[i, j] = min over k of L[i - 1, j - k] + C[i, k], and the k that led there."""
     most = partitions - len(nodes) + 1
+    if len(nodes) == 1:  # nothing to choose: as many parts as there can be
+        possible = (k for k in range(most, 1, -1) if best_parts(nodes[0], by_text[0], k) is not None)
+        return [next(possible, 1)]
     costs = np.full((len(nodes), most + 1), np.inf)
     for i, node in enumerate(nodes):
         costs[i, 1] = node.load
@@ -123,9 +126,7 @@ def _numbers_of_parts(nodes: list[Node], by_text: list[bool], partitions: int) -
     return numbers[::-1]
 
 
-def _part_all(
-    nodes: list[Node], by_text: list[bool], numbers: list[int]
-) -> tuple[list[Node], list[bool]]:
+def _part_all(nodes: list[Node], by_text: list[bool], numbers: list[int]) -> tuple[list[Node], list[bool]]:
     """Every node in its number of parts."""
     parted: list[Node] = []
     kinds: list[bool] = []
@@ -175,7 +176,9 @@ def _flattened(sample: Sample, nodes: list[Node], homes: NDArray[np.int32], part
     regions: dict[tuple[int, int, int, int], list[int]] = {}
     for i, node in enumerate(nodes):
         regions.setdefault(node.cells, []).append(i)
-    leaf_home, leaf_map, maps = [], [], []
+    leaf_home: list[int] = []
+    leaf_map: list[int] = []
+    maps: list[NDArray[np.int32]] = []
     news: list[NDArray[np.int32]] = []
     for leaf, ((left, right, bottom, top), members) in enumerate(regions.items()):
         leaf_of_cell[bottom:top, left:right] = leaf

@@ -1,7 +1,7 @@
 """LASP, load-aware subscription placement (S3-TM, algorithm 2), with hot words as in section 5.1.
 
-A clause may go to the partition of any of its words. LASP takes the one of greatest utility ``-l * b``: l is how many of
-its words are new to the partition, b the coefficient of variation of the numbers of distinct words of all partitions,
+A clause may go to the partition of any of its words. LASP takes the one of greatest utility ``-l * b``: l is how many
+of its words are new to the partition, b the coefficient of variation of the numbers of distinct words of partitions,
 counted as if it were there. f, the cost of matching by distinct words, is linear in the paper; its slope and constant
 do not change which is best, so it is the number itself.
 """
@@ -39,7 +39,7 @@ class Lasp:
         homes[:size] = plan.homes[0, :size]
         new = np.arange(size, known)
         if new.size:
-            homes[size:] = plan.new_homes[[mixed(int(term)) % plan.new_homes.size for term in new]]
+            homes[size:] = plan.new_homes[[int(mixed(term)) % plan.new_homes.size for term in new.tolist()]]
         filed = np.empty(table.clause_terms.size - 1, dtype=np.int32)
         _file(
             table.clause_terms,
@@ -74,7 +74,7 @@ def _file(
         squares += float(words[i]) * float(words[i])
     for clause in range(clause_terms.size - 1):
         first, end = clause_terms[clause], clause_terms[clause + 1]
-        best, best_utility, best_often = -1, -np.inf, np.int64(0)
+        best, best_utility, best_lot = -1, -np.inf, 0
         hot, hot_often = -1, np.int64(0)
         for k in range(first, end):
             term = members[k]
@@ -92,9 +92,10 @@ def _file(
             mean = grown / partitions
             spread = np.sqrt(max(grown_squares / partitions - mean * mean, 0.0))
             utility = -new * (spread / mean if mean > 0 else 0.0)
-            # Of equally useful ones the rarest word, as section 5.1 supposes.
-            if utility > best_utility or (utility == best_utility and often < best_often):
-                best, best_utility, best_often = term, utility, often
+            # Of equally useful ones any: all to one would be a load that nothing counts.
+            lot = int(mixed(clause * 31 + k))
+            if utility > best_utility or (utility == best_utility and lot < best_lot):
+                best, best_utility, best_lot = term, utility, lot
         filed[clause] = best if best >= 0 else hot
         begin, stop = 0, 1
         if best < 0:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +54,7 @@ class Workload:
         """How many clauses an index of all has under the term in the object's cell: what a worker checks for it."""
         costs = sample.costs
         self.check_s, self.object_s = costs.check_s, costs.object_s
-        self.change_s = (
-            costs.change_s(len(objects), len(sample.table) * sample.scale) * sample.scale
-        )
+        self.change_s = costs.change_s(len(objects), len(sample.table) * sample.scale) * sample.scale
         """What a subscription of the sample costs by being there: it comes and goes."""
 
     def root(self) -> Node:
@@ -165,12 +164,12 @@ class Node:
             return None
         if parts == 1:
             return [self if self.terms is not None else self._with(known, self.words, self.clauses)]
-        weights = np.bincount(
+        weights: NDArray[Any] = np.bincount(
             work.term[self.words],
             weights=work.check_s * work.checks[self.words] + work.object_s * (work.checks[self.words] > 0),
             minlength=work.terms_known,
         )
-        weights += work.change_s * np.bincount(work.filed[self.clauses], minlength=work.terms_known)
+        weights = weights + work.change_s * np.bincount(work.filed[self.clauses], minlength=work.terms_known)
         part_of_term = np.full(work.terms_known, -1, dtype=np.int32)
         part_of_term[known] = lightest_first(weights[known], parts)
         of_words, of_clauses = part_of_term[work.term[self.words]], part_of_term[work.filed[self.clauses]]

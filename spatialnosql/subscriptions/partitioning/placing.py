@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from spatialnosql.subscriptions import building
 from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.kernel import Array, longer
-from spatialnosql.subscriptions.partitioning.homes import home_of
+from spatialnosql.subscriptions.partitioning.homes import home_of, mixed
 from spatialnosql.subscriptions.partitioning.lasp import Lasp
 from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.table import Table
@@ -52,7 +52,12 @@ class Placer:
     def place(self, table: Table) -> Placement:
         """The partitions of every row."""
         plan = self.plan
-        filed = filing_terms(table, plan.frequencies) if self._lasp is None else self._lasp.file(table)
+        if self._lasp is not None:
+            filed = self._lasp.file(table)
+        elif plan.filing == "any":
+            filed = _any_terms(table.clause_terms, table.members)
+        else:
+            filed = filing_terms(table, plan.frequencies)
         offsets = np.zeros(len(table) + 1, dtype=np.int64)
         partitions = _place(
             plan.grid.spans_of(table.bounds), plan.grid.columns, plan.leaf_of_cell, table.clauses, filed,
@@ -67,6 +72,16 @@ def filing_terms(table: Table, frequencies: NDArray[np.int64]) -> NDArray[np.int
     firsts, seconds = np.empty((2, table.clause_terms.size - 1), dtype=np.int64)
     building.rarest(table.clause_terms, table.members, frequencies, firsts, seconds)
     return firsts.astype(np.int32)
+
+
+@compiled
+def _any_terms(clause_terms: Array, members: Array) -> Array:
+    """One term of every clause, by hash of the clause's number: S3-TM's anycast (section 2)."""
+    filed = np.empty(clause_terms.size - 1, np.int32)
+    for clause in range(filed.size):
+        first = clause_terms[clause]
+        filed[clause] = members[first + mixed(clause) % (clause_terms[clause + 1] - first)]
+    return filed
 
 
 @compiled

@@ -1,11 +1,11 @@
 """A partition plan: which partition holds which subscriptions, and where an object must go, as a plain value.
 
-It is PS2Stream's kd-t-tree (section IV.B, figure 3) flattened as its grid-t is (section IV.C, figure 4): a grid of cells,
-each cell in one leaf; a leaf belongs to one partition as a whole, or has a map from terms to partitions. A plan by text
-has one cell and one leaf, a plan by space has no map, and a hybrid has both. Every planner makes one of these, so that
-there is one way to place, one dispatcher and one proof that nothing is missed:
+It is PS2Stream's kd-t-tree (section IV.B, figure 3) flattened as its grid-t is (section IV.C, figure 4): a grid of
+cells, each cell in one leaf; a leaf belongs to one partition as a whole, or has a map from terms to partitions. A plan
+by text has one cell and one leaf, a plan by space has no map, and a hybrid has both. Every planner makes one of these,
+so that there is one way to place, one dispatcher and one proof that nothing is missed:
 
-- a clause is *filed* under one of its terms, its rarest or the one LASP chose; an object that meets it has that term;
+- a clause is *filed* under one of its terms (see `Filing`); an object that meets it has that term;
 - the subscription is held by the partitions of that term in every leaf that its box touches; an object inside is in
   one of those leaves, and is sent to the partitions of all its filed terms there.
 """
@@ -24,7 +24,8 @@ from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.partitioning.grid_cells import Grid
 
 FORMAT = 1
-Filing = Literal["rarest", "lasp"]
+Filing = Literal["rarest", "any", "lasp"]
+"""Under which of its terms a clause is filed: its rarest (PS2Stream), any (S3-TM's default) or the one of LASP."""
 
 
 @dataclass(frozen=True, eq=False)

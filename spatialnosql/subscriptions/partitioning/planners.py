@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.partitioning.frequency import plan_frequency
 from spatialnosql.subscriptions.partitioning.grid import plan_grid
-from spatialnosql.subscriptions.partitioning.hash_text import plan_hash
+from spatialnosql.subscriptions.partitioning.hash_text import plan_anycast, plan_hash
 from spatialnosql.subscriptions.partitioning.hybrid import plan_hybrid
 from spatialnosql.subscriptions.partitioning.kdtree import plan_kdtree
 from spatialnosql.subscriptions.partitioning.metric import plan_metric
@@ -27,6 +27,7 @@ Planner = Callable[[Sample, int], Plan]
 
 PLANNERS: dict[str, Planner] = {
     "hash": plan_hash,
+    "anycast": plan_anycast,
     "frequency": plan_frequency,
     "hypergraph": plan_hypergraph,
     "metric": plan_metric,

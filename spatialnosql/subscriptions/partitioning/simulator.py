@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,6 @@ from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.kernel import Array
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.partitioned_index import PartitionedIndex
-from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.partitioning.routes import Routes, take_objects
 from spatialnosql.subscriptions.table import Table
 
@@ -67,9 +67,9 @@ class Simulated:
     """`workers` or `dispatchers`."""
     imbalance: float
     """The busiest worker's time over the mean."""
-    latency_ms: float
+    latency_us: float
     """Mean time from arrival to the last match."""
-    latency_p95_ms: float
+    latency_p95_us: float
 
     def to_document(self) -> dict[str, Any]:
         """The figures of one line of a table."""
@@ -77,36 +77,37 @@ class Simulated:
 
 
 def measure(
-    plan: Plan, table: Table, objects: Objects, added: Table | None = None, repeats: int = 3
+    index: PartitionedIndex, objects: Objects, added: Table | None = None, repeats: int = 3
 ) -> Measured:
-    """What the parts of a plan take, the least of so many runs each; `added` are inserted and removed again."""
-    index = PartitionedIndex(plan, table)
-    routes, dispatch_s = _least(lambda: index.dispatcher.route(objects), repeats)
+    """What the parts of a plan take, the least of so many runs each; `added` come and go again."""
+    plan = index.plan
+    routes, dispatch_s = _least(partial(index.dispatcher.route, objects), repeats)
     match_s, insert_s, remove_s = np.zeros((3, plan.partitions))
     held = np.array([len(part) for part in index.indexes], dtype=np.int64)
-    shared = table.vocabulary.nbytes
-    sizes = np.array([part.nbytes - shared for part in index.indexes], dtype=np.int64)
+    sizes = np.array([part.nbytes - part.vocabulary.nbytes for part in index.indexes], dtype=np.int64)
     matches = 0
     for partition, part in enumerate(index.indexes):
         own = take_objects(objects, routes.rows_of(partition))
         if len(own):
             columns = (own.lng, own.lat, own.at, own.offsets, own.terms)
             part.match(*columns)  # the first run reads what the others find in the cache
-            found, match_s[partition] = _least(lambda part=part, columns=columns: part.match(*columns), repeats)
+            found, match_s[partition] = _least(partial(part.match, *columns), repeats)
             matches += found[0].size
     changes = 0
     if added is not None:
         changes = len(added)
         placement = index.dispatcher.insert(added)
+        index.dispatcher.remove(added, placement, np.arange(changes))
         for partition, part in enumerate(index.indexes):
             new = added.take(placement.rows_of(partition))
             segments = part.segments
             for turn in range(repeats if len(new) else 0):
                 part.segments = segments  # every run begins with the same index
-                numbers, inserted_s = _timed(lambda part=part, new=new: part.insert(new))
-                _, removed_s = _timed(lambda part=part, numbers=numbers: part.remove(numbers))
+                numbers, inserted_s = _timed(partial(part.insert, new))
+                _, removed_s = _timed(partial(part.remove, numbers))
                 insert_s[partition] = inserted_s if turn == 0 else min(insert_s[partition], inserted_s)
                 remove_s[partition] = removed_s if turn == 0 else min(remove_s[partition], removed_s)
+            part.segments = segments
     return Measured(
         len(objects), changes, dispatch_s, match_s, insert_s, remove_s, routes.counts, held, sizes,
         index.dispatcher.nbytes, routes, matches,
@@ -128,8 +129,8 @@ def simulate(
         throughput,
         "workers" if workers_s >= dispatchers_s else "dispatchers",
         workers_s / mean if mean > 0 else 1.0,
-        float(latencies.mean()) * 1e3,
-        float(np.quantile(latencies, 0.95)) * 1e3,
+        float(latencies.mean()) * 1e6,
+        float(np.quantile(latencies, 0.95)) * 1e6,
     )
 
 

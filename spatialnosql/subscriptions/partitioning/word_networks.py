@@ -81,7 +81,8 @@ def _edges(
     keys, shares = _pairs(objects.offsets, objects.terms, vertices, nets)
     distinct, edge = np.unique(keys, return_inverse=True)
     ends = np.stack([distinct // vertices.size, distinct % vertices.size], axis=1)
-    return ends, np.bincount(edge.reshape(-1), weights=shares, minlength=distinct.size)
+    weights = np.bincount(edge.reshape(-1), weights=shares, minlength=distinct.size)
+    return ends, weights.astype(np.float64)
 
 
 @compiled
@@ -116,28 +117,52 @@ def _cut(
     partitions: int,
 ) -> NDArray[np.int32]:
     """The part of every vertex."""
-    count = frequencies.size
-    if count <= partitions:
-        return np.arange(count, dtype=np.int32)
+    loads = np.ones(frequencies.size)
+    if network in ("gfcl", "hypergraph"):
+        loads = frequencies.astype(np.float64)
+    if network == "gnfcl":
+        together = np.bincount(ends.reshape(-1), weights=np.repeat(weights, 2), minlength=frequencies.size)
+        loads = frequencies / (1.0 + together / frequencies)
+    parts = np.full(frequencies.size, -1, dtype=np.int32)
+    # Metis cannot balance what one vertex outweighs: such a word has a part of its own.
+    left = partitions
+    for word in np.argsort(-loads, kind="stable").tolist():
+        if left == 1 or loads[word] < loads[parts < 0].sum() / left:
+            break
+        left -= 1
+        parts[word] = left
+    others = np.flatnonzero(parts < 0)
+    if others.size <= left:
+        parts[others] = np.arange(others.size)
+    elif left == 1:
+        parts[others] = 0
+    else:
+        numbers = np.full(frequencies.size, -1, dtype=np.int64)
+        numbers[others] = np.arange(others.size)
+        kept = (numbers[ends] >= 0).all(axis=1)
+        edge_weights = np.ones(int(kept.sum())) if network == "gc" else weights[kept]
+        parts[others] = _metis_parts(numbers[ends[kept]], edge_weights, loads[others], left)
+    return parts
+
+
+def _metis_parts(
+    ends: NDArray[np.int64], weights: NDArray[np.float64], loads: NDArray[np.float64], partitions: int
+) -> NDArray[np.int32]:
+    metis = _metis()
     both = np.concatenate([ends, ends[:, ::-1]])
     order = np.lexsort([both[:, 1], both[:, 0]])
-    starts = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0], minlength=count))])
-    options: dict[str, Any] = {}
-    if network != "gc":
-        options["eweights"] = _whole(np.concatenate([weights, weights])[order] * _SCALE)
-    if network in ("gfcl", "hypergraph"):
-        options["vweights"] = _whole(frequencies)
-    if network == "gnfcl":
-        together = np.bincount(both[:, 0], weights=np.concatenate([weights, weights]), minlength=count)
-        options["vweights"] = _whole(frequencies / (1.0 + together / frequencies) * _SCALE)
-    metis = _metis()
+    starts = np.concatenate([[0], np.cumsum(np.bincount(both[:, 0], minlength=loads.size))])
     _, parts = metis.part_graph(
-        partitions, metis.CSRAdjacency(starts, both[order, 1]), options=metis.Options(seed=1), **options
+        partitions,
+        metis.CSRAdjacency(starts, both[order, 1]),
+        vweights=_whole(loads * _SCALE),
+        eweights=_whole(np.concatenate([weights, weights])[order] * _SCALE),
+        options=metis.Options(seed=1),
     )
     return np.asarray(parts, dtype=np.int32)
 
 
-def _whole(weights: NDArray[Any]) -> NDArray[np.int64]:
+def _whole(weights: NDArray[np.float64]) -> NDArray[np.int64]:
     """Weights as Metis takes them: whole, at least 1, their sum within 31 bits."""
     shrink = min(1.0, 1e9 / max(float(weights.sum()), 1.0))
     return np.maximum(np.rint(weights * shrink), 1).astype(np.int64)
