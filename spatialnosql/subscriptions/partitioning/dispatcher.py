@@ -169,11 +169,11 @@ def _note(
                                 terms = longer(terms, end + larger)
                                 counts[end:] = 0
                                 terms[end:] = -1
-                            for slot in range(start, start + size):
-                                if terms[slot] >= 0:
-                                    to = _slot(terms, end, larger, terms[slot])
-                                    terms[to], values[to] = terms[slot], values[slot]
-                                    counts[to] = counts[slot]
+                            for old in range(start, start + size):
+                                if terms[old] >= 0:
+                                    to = _slot(terms, end, larger, terms[old])
+                                    terms[to], values[to] = terms[old], values[old]
+                                    counts[to] = counts[old]
                             starts[table], sizes[table] = end, larger
                             end += larger
                         slot = _slot(terms, starts[table], sizes[table], term)

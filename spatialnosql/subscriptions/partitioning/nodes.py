@@ -92,10 +92,18 @@ class Node:
         """Definition 1, its first term counted as the index checks."""
         work = self.workload
         return float(
-            work.check_s * work.checks[self.words].sum()
+            work.check_s * work.checks[self.words].sum() * self._clauses_held
             + work.object_s * self.objects.size
             + work.change_s * self.subscriptions.size
         )
+
+    @property
+    def _clauses_held(self) -> float:
+        """Clauses in its index for each that is filed here: a subscription is held with all of them."""
+        if self.terms is None or not self.clauses.size:
+            return 1.0
+        counts = np.diff(self.workload.sample.table.clauses)
+        return float(counts[self.subscriptions].sum()) / self.clauses.size
 
     @cached_property
     def similarity(self) -> float:

@@ -61,6 +61,8 @@ class Plan:
                 f"LASP chooses between the partitions of one map, but the plan {self.name!r} has "
                 f"{self.leaf_home.size} leaves; use the rarest term"
             )
+        if self.versions.size and int(self.versions.min()) < 0:
+            raise UsageError(f"a version of a hot word has no partition in the plan {self.name!r}")
         for homes in (self.leaf_home, self.new_homes, self.versions, self.homes):
             if homes.size and int(homes.max()) >= self.partitions:
                 raise UsageError(

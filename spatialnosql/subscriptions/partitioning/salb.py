@@ -32,6 +32,10 @@ def plan_salb(sample: Sample, partitions: int) -> Plan:
     split = np.clip(split, 1, partitions)
     firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(split)])
     homes_of_versions = balanced_homes(sample, subscribed, partitions, split, firsts)
+    # A version that no object of the sample happened to have goes where its hash says.
+    homes_of_versions = np.where(
+        homes_of_versions >= 0, homes_of_versions, hashed_homes(homes_of_versions.size, partitions)
+    )
     homes = hashed_homes(known, partitions)
     seen = subscribed & (sample.frequencies > 0)
     homes[seen] = homes_of_versions[firsts[:-1][seen]]
