@@ -19,7 +19,12 @@ def plan_metric(sample: Sample, partitions: int) -> Plan:
     known = len(sample.table.vocabulary)
     filed = np.bincount(sample.filed, minlength=known) > 0
     learned = balanced_homes(
-        sample, filed, partitions, np.ones(known, dtype=np.int64), np.arange(known + 1, dtype=np.int64)
+        sample,
+        filed,
+        partitions,
+        np.ones(known, dtype=np.int64),
+        np.arange(known + 1, dtype=np.int64),
+        np.zeros(known),
     )
     homes = np.where(learned >= 0, learned, hashed_homes(known, partitions)).astype(np.int32)
     return text_plan("metric", homes, partitions, sample.frequencies)

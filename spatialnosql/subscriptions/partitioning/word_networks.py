@@ -85,6 +85,20 @@ def _edges(
     return ends, weights.astype(np.float64)
 
 
+def objects_with_both(
+    sample: Sample, words: NDArray[np.int32], others: NDArray[np.int32]
+) -> NDArray[np.float64]:
+    """How many objects have a word and another, for many pairs; for a word and itself, how many have it."""
+    known = len(sample.table.vocabulary)
+    subscribed = np.bincount(sample.table.members, minlength=known) > 0
+    ends, counts = _edges(sample, np.where(subscribed, np.arange(known), -1), nets=False)
+    keys = ends[:, 0] * known + ends[:, 1]  # ascending, as the pairs are
+    wanted = np.minimum(words, others).astype(np.int64) * known + np.maximum(words, others)
+    at = np.minimum(np.searchsorted(keys, wanted), max(keys.size - 1, 0))
+    found = np.where(keys[at] == wanted, counts[at], 0.0) if keys.size else np.zeros(wanted.size)
+    return np.where(words == others, sample.frequencies[words], found)
+
+
 @compiled
 def _pairs(offsets: Array, terms: Array, vertices: Array, nets: bool) -> tuple[Array, Array]:
     own = np.empty(MOST_WORDS, np.int64)
