@@ -51,6 +51,8 @@ SCALES = (8, 16, 32, 64)
 TOPIC_SCALES = (8, 16, 32, 64, 128, 256)
 SUBSCRIPTIONS, TRAINING, OBJECTS = 1_000_000, 100_000, 400_000
 TOPIC_SUBSCRIPTIONS = 100_000
+OF_A_FILE = 50_000
+"""The `--limit` of a file: its texts may have few words, so that an object meets a good part of all subscriptions."""
 COMPARED = 2_000
 """So many objects' matches are compared with those of one index."""
 
@@ -174,7 +176,7 @@ def ratios(queries: dict[str, Any], by_topic: dict[str, Any]) -> dict[str, dict[
 
 
 def _sizes(options: Options) -> dict[str, int]:
-    limit = options.limit
+    limit = options.limit if options.limit is not None or options.data is None else OF_A_FILE
     if limit is None:
         return {
             "training": TRAINING,

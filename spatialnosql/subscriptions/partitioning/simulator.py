@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.subscriptions.compiled import compiled
+from spatialnosql.subscriptions.index import Index
 from spatialnosql.subscriptions.kernel import Array
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.partitioned_index import PartitionedIndex
@@ -28,6 +29,8 @@ from spatialnosql.subscriptions.partitioning.routes import Routes, take_objects
 from spatialnosql.subscriptions.table import Table
 
 DISPATCHERS = 4
+BATCH = 20_000
+"""So many objects are matched at a time, as the index advises: all matches at once may not fit the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +90,11 @@ def measure(
     sizes = np.array([part.nbytes - part.vocabulary.nbytes for part in index.indexes], dtype=np.int64)
     matches = 0
     for partition, part in enumerate(index.indexes):
-        own = take_objects(objects, routes.rows_of(partition))
-        if len(own):
-            columns = (own.lng, own.lat, own.at, own.offsets, own.terms)
-            part.match(*columns)  # the first run reads what the others find in the cache
-            found, match_s[partition] = _least(partial(part.match, *columns), repeats)
-            matches += found[0].size
+        rows = routes.rows_of(partition)
+        batches = [take_objects(objects, rows[first : first + BATCH]) for first in range(0, rows.size, BATCH)]
+        _matched(part, batches)  # the first run reads what the others find in the cache
+        found, match_s[partition] = _least(partial(_matched, part, batches), repeats)
+        matches += found
     changes = 0
     if added is not None:
         changes = len(added)
@@ -159,6 +161,14 @@ def _queue(turns: Array, arrivals: Array, service_s: float, done: Array) -> None
     for row in turns:
         free = max(free, arrivals[row]) + service_s
         done[row] = free
+
+
+def _matched(index: Index, batches: list[Objects]) -> int:
+    """How many matches there are; every batch is read as a worker receives it, from plain arrays."""
+    count = 0
+    for own in batches:
+        count += index.match(own.lng, own.lat, own.at, own.offsets, own.terms)[0].size
+    return count
 
 
 def _least(run: Callable[[], Any], repeats: int) -> tuple[Any, float]:
