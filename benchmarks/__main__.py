@@ -50,6 +50,9 @@ REGISTRY: tuple[Benchmark, ...] = (
         "benchmarks.spark_join",
         "points counted by polygon: the Spark job beside SedonaDB and shapely",
     ),
+    Benchmark(
+        "partitioning", "benchmarks.partitioning", "who holds which subscriptions: all planners of partitions"
+    ),
 )
 
 
