@@ -80,9 +80,9 @@ def file_objects(spark: SparkSession, job: Job) -> Rows:
 
 
 def select_objects(
-    rows: DataFrame, columns: Sequence[str], given: Objects, *, geojson: bool = False
+    rows: DataFrame, columns: Sequence[str], given: Objects, *more: Column, geojson: bool = False
 ) -> DataFrame:
-    """The five columns of objects, from whatever columns they are in."""
+    """The five columns of objects, from whatever columns they are in; and more, as they are given."""
     point = given.point or (GEOMETRY if geojson and not (given.lon or given.lat) else None)
     if point is not None:
         x, y = location_columns(rows, point, "--point")
@@ -101,7 +101,7 @@ def select_objects(
         identity = F.col(quoted(find_column(columns, given.id, (), "--id")))
     else:
         identity = digest(text, x, y, at)
-    return rows.select(identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT))
+    return rows.select(identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT), *more)
 
 
 def milliseconds(column: Column, kind: Any, name: str) -> Column:
