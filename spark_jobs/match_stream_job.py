@@ -32,7 +32,15 @@ from spark_jobs.match_job import (
 )
 from spark_jobs.match_objects import collection_objects
 from spark_jobs.match_stream_sinks import Batches, ConsoleBatches, MongoBatches, ParquetBatches
-from spark_jobs.match_stream_sources import Nudge, change_stream, folder_stream, id_kind, start_seconds
+from spark_jobs.match_stream_sources import (
+    Nudge,
+    change_stream,
+    folder_stream,
+    id_kind,
+    read_until,
+    servers_second,
+    start_seconds,
+)
 from spark_jobs.match_stream_work import Streamed, StreamJob, StreamState
 from spark_jobs.match_work import CONSOLE, Job
 from spark_jobs.match_worker import Sink, Tally
@@ -44,6 +52,8 @@ from spatialnosql.target import split_namespace
 from spatialnosql.uri import redact
 
 WAIT_S = 0.2
+NOTED_S = 5.0
+"""How long Spark is given to note that a micro-batch is done; else it is run again next time."""
 ALL_FIRST = -1
 """The number of the batch of what was there before the stream began."""
 
@@ -67,6 +77,7 @@ class MatchStream:
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
         self._ending = False
+        self._refused = threading.Event()
         self._failure: BaseException | None = None
 
     def __enter__(self) -> MatchStream:
@@ -161,7 +172,9 @@ class MatchStream:
             self.streamed.subscriptions_count = self._keeper.index.live
 
     def _run(self, ended: threading.Event) -> None:
+        until = 0
         if self._job.once and self._nudge is not None:
+            until = servers_second(self._client)
             time.sleep(1.0)  # the connector's offsets are whole seconds: this one must be over to be read
         failures = 0
         while not ended.is_set():
@@ -174,7 +187,9 @@ class MatchStream:
                     ended.wait(self._job.trigger_ms / 1000)
                     continue
                 self._wait(query, ended)
-                return
+                # Of a change stream Spark makes only one micro-batch, which may be one that was cut off.
+                if read_until(query) > until or not until:
+                    return
             except (PySparkException, PyMongoError) as error:
                 # A task that lost its server: the micro-batch is run again.
                 failures = 1 if self.streamed.batches > before else failures + 1
@@ -194,13 +209,19 @@ class MatchStream:
             raise self._failure or error from None
 
     def stop(self) -> None:
-        """End the query, when the micro-batch that it is in has been stored."""
+        """End the query, when the micro-batch that it is in has been stored, and noted as done."""
+        query, self._query = self._query, None
+        if query is None:
+            return
         with self._busy:
             self._ending = True
-        if self._query is not None:
-            self._query.stop()
-            self._query = None
+        end = time.monotonic() + NOTED_S
+        while time.monotonic() < end and query.isActive and query.status["isTriggerActive"]:
+            if self._refused.wait(0.05):
+                break  # it has come to the next one
+        query.stop()
         self._ending = False
+        self._refused.clear()
 
     # -- micro-batches -------------------------------------------------------------------------------------
 
@@ -208,6 +229,7 @@ class MatchStream:
         """Match one micro-batch: what Spark calls."""
         with self._busy:
             if self._ending:
+                self._refused.set()
                 raise InterruptedError("the stream is being ended")
             try:
                 self._match(frame, number)

@@ -6,6 +6,7 @@ that the servers give to every write. It is read again in the same bounds after 
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure, PyMongoError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from spark_jobs.match_objects import adopted, identity_of, select_objects
@@ -76,8 +78,21 @@ def _parsed(ddl: str) -> StructType:
 def start_seconds(client: Any, state: StreamState) -> int:
     """The second in which the stream begins, by the servers' clock: noted when it is first asked for."""
     if state.get("start") is None:
-        state.note(start=int(client.admin.command("ping")["operationTime"].time))
+        state.note(start=servers_second(client))
     return int(state.get("start"))
+
+
+def servers_second(client: Any) -> int:
+    """The time of the servers' last write, in seconds since 1970."""
+    return int(client.admin.command("ping")["operationTime"].time)
+
+
+def read_until(query: StreamingQuery) -> int:
+    """The second before which a query over a change stream has read everything; 0 if it has read nothing."""
+    progress = query.lastProgress
+    if progress is None or not progress.sources[0].endOffset:
+        return 0
+    return int(json.loads(progress.sources[0].endOffset)["offset"]["$timestamp"]["t"])
 
 
 def id_kind(collection: Collection[dict[str, Any]], state: StreamState) -> str | None:
