@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from spark_jobs.match_job import (
     ATTEMPTS,
     PAUSE_S,
     make_matcher,
-    many_tasks,
     match_frame,
     may_pass,
     open_index,
@@ -56,6 +56,18 @@ NOTED_S = 5.0
 """How long Spark is given to note that a micro-batch is done; else it is run again next time."""
 ALL_FIRST = -1
 """The number of the batch of what was there before the stream began."""
+
+
+@contextlib.contextmanager
+def few_tasks(spark: SparkSession) -> Iterator[None]:
+    """Small files together in a task: each task makes its own buckets, and connections."""
+    key = "spark.sql.files.openCostInBytes"
+    before = str(spark.conf.get(key))
+    spark.conf.set(key, "64kb")
+    try:
+        yield
+    finally:
+        spark.conf.set(key, before)
 
 
 class MatchStream:
@@ -95,7 +107,7 @@ class MatchStream:
             self._keeper = open_index(self._spark, subscriptions, job.index, self.streamed, stack, some=False)
             self._batches = self._open_sink(subscriptions, stack)
             stack.enter_context(large_batches(self._spark))
-            stack.enter_context(many_tasks(self._spark))
+            stack.enter_context(few_tasks(self._spark))
             self._stack = stack.pop_all()
         return self
 
@@ -188,7 +200,7 @@ class MatchStream:
                     continue
                 self._wait(query, ended)
                 # Of a change stream Spark makes only one micro-batch, which may be one that was cut off.
-                if read_until(query) > until or not until:
+                if not until or read_until(query) > until:
                     return
             except (PySparkException, PyMongoError) as error:
                 # A task that lost its server: the micro-batch is run again.

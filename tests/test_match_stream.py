@@ -285,12 +285,16 @@ def test_killed_in_the_middle_of_a_micro_batch(
 ) -> None:
     draw = np.random.default_rng(4)
     objects = random_objects(draw, 0, 400)
-    for number in range(8):  # a task each, one after the other
+    for number in range(8):
         write_lines(inbox, f"{number}.json", objects[number * 50 : number * 50 + 50])
     expected = brute_force(alerts, objects)
     arguments = [alerts.collection.full_name, str(inbox), *COLUMNS, "--uri", cluster.uri]
     arguments += ["--checkpoint", str(tmp_path / "checkpoint"), "--master", "local[1]"]
     arguments += ["--spark-conf", f"spark.driver.extraJavaOptions={QUICK_JAVA}"]
+    arguments += [
+        "--spark-conf",
+        "spark.sql.files.maxPartitionBytes=1000b",
+    ]  # many tasks, one after the other
     process = subprocess.Popen(
         [sys.executable, "-m", "spatialnosql", "match-stream", *arguments],
         cwd=ROOT,
