@@ -327,7 +327,7 @@ def _to_parquet(spark: Any, made: _Workload, world: World) -> dict[str, Any]:
     objects = Objects((str(world.path),), ("text",), time="at", id="id")
     job = Job("bench.subscriptions", objects, str(out))
     matcher = Matcher(made.version, made.rules.to_document(), 0)
-    matched = Matched("bench.subscriptions", str(world.path), str(out), len(made.table))
+    matched = Matched("bench.subscriptions", str(world.path), str(out), subscriptions_count=len(made.table))
     started = time.perf_counter()
     with (
         contextlib.redirect_stderr(io.StringIO()),
@@ -438,7 +438,7 @@ def _match(bench: Bench, spark: Any, made: _Workload) -> dict[str, Any]:
     database = bench.database
     objects, target = f"{database.name}.objects", f"{database.name}.subscriptions"
     job = Job(target, Objects((objects,), ("text",)), everything=True)
-    matched = Matched(target, objects, "", len(made.table))
+    matched = Matched(target, objects, "", subscriptions_count=len(made.table))
     store = MatchStore(database.subscriptions)
     store.prepare()
     with large_batches(spark), store.run("bench") as run:

@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--limit",
-        type=_positive,
+        type=positive,
         default=20,
         metavar="N",
         help="matches on the console (default: %(default)s)",
@@ -133,9 +133,14 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(matched.to_document()))
         return 0
     for one in matched.found or ():
-        print(f"{one['owner']}  {one['subscription']}  {one['lng']:.5f},{one['lat']:.5f}  {one['text']}")
+        print(shown(one))
     print("\n".join(matched.lines()))
     return 0
+
+
+def shown(one: dict[str, Any]) -> str:
+    """A match on the console."""
+    return f"{one['owner']}  {one['subscription']}  {one['lng']:.5f},{one['lat']:.5f}  {one['text']}"
 
 
 def run_job(job: Job, uri: str, args: argparse.Namespace) -> Matched:
@@ -149,7 +154,8 @@ def main() -> int:
     return submitted("match.py", __doc__, add_arguments, run)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number above zero."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above zero")
     return int(text)

@@ -13,13 +13,13 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.join_worker import map_in_arrow
 from spark_jobs.match_objects import Rows, collection_objects, file_objects
 from spark_jobs.match_sinks import ConsoleSink, MongoSink, ParquetFolder, ParquetSink
-from spark_jobs.match_work import CONSOLE, SHARES, Job, Matched
-from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, match_batches
+from spark_jobs.match_work import CONSOLE, Counts, Job, Matched
+from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, Tally, match_batches
 from spark_jobs.session import first_line, large_batches
 from spatialnosql.cover import Ranges
 from spatialnosql.errors import UsageError
@@ -31,6 +31,7 @@ from spatialnosql.subscriptions.index_keeper import IndexKeeper
 from spatialnosql.subscriptions.match_store import MatchStore
 from spatialnosql.subscriptions.matched_batches import MatchedBatches, unmatched_batches
 from spatialnosql.subscriptions.store import Subscriptions
+from spatialnosql.subscriptions.store_setup import stored_rules
 from spatialnosql.target import split_namespace
 from spatialnosql.uri import redact
 
@@ -49,7 +50,7 @@ def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s
         spark_start_s=spark_start_s,
     )  # fmt: skip
     with contextlib.ExitStack() as stack:
-        keeper = _open_index(spark, subscriptions, job, matched, stack)
+        keeper = open_index(spark, subscriptions, job.index, matched, stack)
         with matched.phase("objects", "looking at the objects"):
             batches, condition = _condition(client, job)
             if batches is not None and not batches.finished:
@@ -60,8 +61,7 @@ def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s
             matched.read = rows.words if batches is None else f"{batches.words}: {rows.words}"
         stack.enter_context(large_batches(spark))
         stack.enter_context(many_tasks(spark))
-        now_ms = int(subscriptions.now().timestamp() * 1000)
-        matcher = Matcher(keeper.version, subscriptions.rules.to_document(), now_ms)
+        matcher = make_matcher(keeper)
         if job.into_mongodb:
             _into_mongodb(uri, subscriptions, matcher, rows, job, matched)
         elif job.out == CONSOLE:
@@ -77,24 +77,29 @@ def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s
     return matched
 
 
-def _open_index(
-    spark: SparkSession, subscriptions: Subscriptions, job: Job, matched: Matched, stack: contextlib.ExitStack
+def open_index(
+    spark: SparkSession,
+    subscriptions: Subscriptions,
+    folder: str | None,
+    counts: Counts,
+    stack: contextlib.ExitStack,
+    *,
+    some: bool = True,
 ) -> IndexKeeper:
-    folder = job.index
+    """The index, in a folder or in a temporary one; unless `some`, the subscriptions may all be gone."""
+    namespace = subscriptions.collection.full_name
     if folder is None:
         if not str(spark.sparkContext.master).startswith("local"):
             raise UsageError("the workers are on other machines: give --index FOLDER, which all of them see")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="spatialnosql-index-"))
-    with matched.phase("index", f"indexing the subscriptions of {job.subscriptions}"):
+    with counts.phase("index", f"indexing the subscriptions of {namespace}"):
         count = subscriptions.count()
-        if not count:
-            raise UsageError(
-                f"{job.subscriptions} has no subscriptions; add some with `spatialnosql subscribe add`"
-            )
+        if not count and (some or stored_rules(subscriptions.collection) is None):
+            raise UsageError(f"{namespace} has no subscriptions; add some with `spatialnosql subscribe add`")
         with Progress("reading subscriptions", count, unit="subscriptions") as progress:
             keeper = IndexKeeper(subscriptions, Path(folder), progress.advance)
-        matched.subscriptions_count = keeper.index.live
-        matched.index_mb = keeper.index.nbytes / 2**20
+        counts.subscriptions_count = keeper.index.live
+        counts.index_mb = keeper.index.nbytes / 2**20
     return keeper
 
 
@@ -160,7 +165,7 @@ def _into_mongodb(
             return
         except (PySparkException, PyMongoError) as error:
             # A task that lost its server: those that were finished stay, the others are done again.
-            if attempt == ATTEMPTS or not _may_pass(error):
+            if attempt == ATTEMPTS or not may_pass(error):
                 raise
             print(
                 f"matching was interrupted ({redact(first_line(error))[:200]}); taken up again",
@@ -169,7 +174,7 @@ def _into_mongodb(
             time.sleep(PAUSE_S)
 
 
-def _may_pass(error: Exception) -> bool:
+def may_pass(error: Exception) -> bool:
     """Whether an error may be gone when the matching is taken up again."""
     said = str(error)
     lost = (
@@ -185,11 +190,22 @@ def _may_pass(error: Exception) -> bool:
 def match_rows(matcher: Matcher, sink: Sink, rows: Rows, matched: Matched) -> list[str]:
     """Match all objects into a sink; the notes of the tasks."""
     with matched.phase("match", f"matching against {matched.subscriptions_count:,} subscriptions"):
-        tallies = map_in_arrow(rows.frame, match_batches(matcher, sink), TALLY_SCHEMA).collect()
-    for name in ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets"):
-        setattr(matched, name, sum(int(row[name]) for row in tallies))
-    matched.shares = {name: sum(float(row[name]) for row in tallies) for name in SHARES}
-    return [str(row[NOTE]) for row in tallies if row[NOTE] is not None]
+        tally, notes = match_frame(rows.frame, matcher, sink)
+    matched.clear()  # of an attempt that failed
+    matched.add(tally)
+    return notes
+
+
+def make_matcher(keeper: IndexKeeper) -> Matcher:
+    """What workers need to know to match now."""
+    now_ms = int(keeper.subscriptions.now().timestamp() * 1000)
+    return Matcher(keeper.version, keeper.subscriptions.rules.to_document(), now_ms)
+
+
+def match_frame(frame: DataFrame, matcher: Matcher, sink: Sink) -> tuple[Tally, list[str]]:
+    """Match the objects of a frame into a sink; what was done, and the notes of the tasks."""
+    tallies = map_in_arrow(frame, match_batches(matcher, sink), TALLY_SCHEMA).collect()
+    return Tally.together(tallies), [str(row[NOTE]) for row in tallies if row[NOTE] is not None]
 
 
 @contextlib.contextmanager

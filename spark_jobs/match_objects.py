@@ -80,9 +80,9 @@ def file_objects(spark: SparkSession, job: Job) -> Rows:
 
 
 def select_objects(
-    rows: DataFrame, columns: Sequence[str], given: Objects, *, geojson: bool = False
+    rows: DataFrame, columns: Sequence[str], given: Objects, *more: Column, geojson: bool = False
 ) -> DataFrame:
-    """The five columns of objects, from whatever columns they are in."""
+    """The five columns of objects, from whatever columns they are in; and more, as they are given."""
     point = given.point or (GEOMETRY if geojson and not (given.lon or given.lat) else None)
     if point is not None:
         x, y = location_columns(rows, point, "--point")
@@ -101,7 +101,7 @@ def select_objects(
         identity = F.col(quoted(find_column(columns, given.id, (), "--id")))
     else:
         identity = digest(text, x, y, at)
-    return rows.select(identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT))
+    return rows.select(identity.alias(ID), text.alias(TEXT), x.alias(LNG), y.alias(LAT), at.alias(AT), *more)
 
 
 def milliseconds(column: Column, kind: Any, name: str) -> Column:
@@ -146,8 +146,8 @@ def collection_objects(
     assert given.collection is not None
     database, name = split_namespace(given.collection)
     collection = client[database][name]
-    points, why_not = _adopted(collection, given)
-    identity, id_type = _identity(collection, condition)
+    points, why_not = adopted(collection, given)
+    identity, id_type = identity_of(_id_kinds(collection, condition))
     fields = [identity, *(StructField(one, StringType()) for one in given.text if one != "_id")]
     if given.time is not None:
         fields.append(StructField(given.time, TimestampType()))
@@ -171,7 +171,7 @@ def collection_objects(
     return Rows(chosen, words, id_type)
 
 
-def _adopted(collection: Collection[dict[str, Any]], given: Objects) -> tuple[JoinPoints | None, str]:
+def adopted(collection: Collection[dict[str, Any]], given: Objects) -> tuple[JoinPoints | None, str]:
     """The collection as one that can be read by ``gh``, or why not."""
     try:
         points = run(open_points(collection, None))
@@ -182,17 +182,17 @@ def _adopted(collection: Collection[dict[str, Any]], given: Objects) -> tuple[Jo
     return points, ""
 
 
-def _identity(
-    collection: Collection[dict[str, Any]], condition: Mapping[str, Any]
-) -> tuple[StructField, str | None]:
-    """The type of the identifiers: the connector must be told, and ObjectIds come as text."""
-    kinds = {
-        one["_id"]
-        for one in collection.aggregate([{"$match": dict(condition)}, {"$group": {"_id": {"$type": "$_id"}}}])
-    }
+def _id_kinds(collection: Collection[dict[str, Any]], condition: Mapping[str, Any]) -> set[str]:
+    """The BSON types of identifiers."""
+    groups = [{"$match": dict(condition)}, {"$group": {"_id": {"$type": "$_id"}}}]
+    return {str(one["_id"]) for one in collection.aggregate(groups)}
+
+
+def identity_of(kinds: set[str]) -> tuple[StructField, str | None]:
+    """The field of identifiers of some BSON types: the connector must be told, and ObjectIds come as text."""
     if kinds == {OBJECT_ID}:
         return StructField("_id", StringType()), OBJECT_ID
-    kind = SIMPLE.get(kinds.pop(), StringType()) if len(kinds) == 1 else StringType()
+    kind = SIMPLE.get(next(iter(kinds)), StringType()) if len(kinds) == 1 else StringType()
     return StructField("_id", kind), None
 
 

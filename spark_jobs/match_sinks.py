@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pymongo import MongoClient
 
-from spark_jobs.match_worker import ID, TEXT, Found
+from spark_jobs.match_worker import AT, ID, TEXT, Found
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.index import Names
 from spatialnosql.subscriptions.match_documents import Things
@@ -48,10 +48,12 @@ class MongoSink:
     run: str
     id_type: str | None = None
     """The BSON type of objects' identifiers, where they come as text."""
+    batch: int | None = None
+    """Of a run with several batches, which: each has a part 0."""
 
     def open(self, part: int) -> MongoWriter:
         """The writer of a task."""
-        return MongoWriter(self, part)
+        return MongoWriter(self, part if self.batch is None else f"{self.batch}-{part}")
 
 
 class MongoWriter:
@@ -59,7 +61,7 @@ class MongoWriter:
 
     note: str | None = None
 
-    def __init__(self, sink: MongoSink, part: int) -> None:
+    def __init__(self, sink: MongoSink, part: int | str) -> None:
         self._sink, self._part = sink, part
         self._names: Names | None = None
         self._task: Task
@@ -93,7 +95,8 @@ class MongoWriter:
         texts = found.batch.column(TEXT).cast(pa.large_string()).fill_null("").take(pa.array(matched))
         ids = ObjectIds.of(found.batch.column(ID).take(pa.array(matched)), self._sink.id_type)
         places = (found.lng[matched], found.lat[matched], found.at[matched])
-        self._things.append(Things(ids, Strings.from_arrow(texts), *places))
+        timed = found.batch.column(AT).is_valid().to_numpy(zero_copy_only=False)[matched]
+        self._things.append(Things(ids, Strings.from_arrow(texts), *places, timed))
         self._rows.append(np.cumsum(first) - 1 + self._count)
         self._numbers.append(found.numbers)
         self._count += matched.size

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spark_jobs.join_work import is_file
+from spark_jobs.match_worker import Tally
 from spark_jobs.phases import Phased
 from spatialnosql.errors import UsageError
 
 CONSOLE = "console"
+COUNTED = ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets")
 SHARES = ("text", "kernel", "write")
 
 
@@ -86,17 +88,12 @@ class Job:
         return self.out is None
 
 
-@dataclass
-class Matched(Phased):
-    """What a matching did."""
+@dataclass(kw_only=True)
+class Counts(Phased):
+    """What matchings count, in one go or in many."""
 
-    subscriptions: str
-    objects: str
-    out: str
     subscriptions_count: int = 0
     index_mb: float = 0.0
-    read: str = ""
-    """How the objects were read: which of them, and what was left to the server."""
     rows: int = 0
     no_place: int = 0
     no_time: int = 0
@@ -105,9 +102,54 @@ class Matched(Phased):
     pairs: int = 0
     buckets: int = 0
     undone: int = 0
-    attempts: int = 1
     shares: dict[str, float] = field(default_factory=dict)
     """CPU seconds of the workers' Python by what they did."""
+
+    def add(self, tally: Tally) -> None:
+        """Take in what some tasks did."""
+        for name in COUNTED:
+            setattr(self, name, getattr(self, name) + getattr(tally, name))
+        self.shares = {name: self.shares.get(name, 0.0) + getattr(tally, name) for name in SHARES}
+
+    def clear(self) -> None:
+        """Forget what was added."""
+        for name in COUNTED:
+            setattr(self, name, 0)
+        self.shares = {}
+
+    def table(self, *, stored: bool) -> list[str]:
+        """The counts, for people."""
+        table = [
+            ("objects read", self.rows),
+            ("without a valid place", self.no_place),
+            ("without a time: taken as now", self.no_time),
+            ("objects that somebody wanted", self.matched),
+            ("of these, told of before", self.known),
+            ("matches stored" if stored else "matches", self.pairs),
+            ("buckets they are in", self.buckets),
+        ]
+        always = {"objects read", "objects that somebody wanted"}
+        lines = [f"  {label:<40}{count:>14,}" for label, count in table if count or label in always]
+        if self.undone:
+            lines.append(f"  {self.undone} tasks of a run that died were removed first")
+        return lines
+
+    def workers(self) -> str:
+        """What the workers spent, for people."""
+        shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.shares.items())
+        return f"CPU seconds in the workers: {shares}; the index: {self.index_mb:,.0f} MB a machine"
+
+
+@dataclass
+class Matched(Counts):
+    """What a matching did."""
+
+    subscriptions: str
+    objects: str
+    out: str
+    read: str = ""
+    """How the objects were read: which of them, and what was left to the server."""
+    attempts: int = 1
     found: list[dict[str, Any]] | None = None
 
     def to_document(self) -> dict[str, Any]:
@@ -128,24 +170,9 @@ class Matched(Phased):
             f"{self.objects} against {self.subscriptions_count:,} subscriptions of {self.subscriptions} -> {self.out}",
             f"  {self.read}",
         ]
-        table = [
-            ("objects read", self.rows),
-            ("without a valid place", self.no_place),
-            ("without a time: taken as now", self.no_time),
-            ("objects that somebody wanted", self.matched),
-            ("of these, told of before", self.known),
-            ("matches" if self.out == CONSOLE else "matches stored", self.pairs),
-            ("buckets they are in", self.buckets),
-        ]
-        always = {"objects read", "objects that somebody wanted"}
-        lines += [f"  {label:<40}{count:>14,}" for label, count in table if count or label in always]
-        if self.undone:
-            lines.append(f"  {self.undone} tasks of a run that died were removed first")
+        lines += self.table(stored=self.out != CONSOLE)
         lines.append(self.timings_line())
         if self.shares:
-            shares = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.shares.items())
-            lines.append(
-                f"CPU seconds in the workers: {shares}; the index: {self.index_mb:,.0f} MB a machine"
-            )
+            lines.append(self.workers())
         lines.append(f"{self._rate() or 0:,.0f} objects/s")
         return lines

@@ -8,13 +8,14 @@ Spark is one row of numbers a task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
@@ -28,13 +29,15 @@ from spatialnosql.subscriptions.text import TextRules
 ID, TEXT, LNG, LAT, AT = "__id", "__text", "__lng", "__lat", "__at"
 COLUMNS = (ID, TEXT, LNG, LAT, AT)
 """The columns of objects: ``AT`` in milliseconds since 1970, null for those without a time."""
+WRITTEN = "__written"
+"""Of objects that stream in, also when each was written, in milliseconds since 1970."""
 MATCHED_AT_ONCE = 16_384
 
 Batches = Iterator[pa.RecordBatch]
 
 
 class Tally(NamedTuple):
-    """What a task did; the last three are CPU seconds."""
+    """What a task did; the last three are CPU seconds, and `oldest` when its first object was written, or 0."""
 
     rows: int = 0
     no_place: int = 0
@@ -43,9 +46,18 @@ class Tally(NamedTuple):
     known: int = 0
     pairs: int = 0
     buckets: int = 0
+    oldest: int = 0
     text: float = 0.0
     kernel: float = 0.0
     write: float = 0.0
+
+    @classmethod
+    def together(cls, tallies: Iterable[Any]) -> Tally:
+        """What several tasks did, given as rows."""
+        rows = [[one[name] for name in cls._fields] for one in tallies]
+        sums = cls(*map(sum, zip(*rows, strict=True))) if rows else cls()
+        at = cls._fields.index("oldest")
+        return sums._replace(oldest=min((row[at] for row in rows if row[at]), default=0))
 
 
 NOTE = "note"
@@ -129,10 +141,13 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
         counts = dict.fromkeys(("rows", "no_place", "no_time"), 0)
+        oldest: list[int] = []
         spent = dict.fromkeys(("text", "kernel", "write"), 0.0)
         with ExitStack() as stack:
             writer: Writer | None = None
             for batch in batches:
+                if WRITTEN in batch.schema.names and batch.num_rows:
+                    oldest.append(pc.min(batch.column(WRITTEN)).as_py() or 0)
                 for start in range(0, batch.num_rows, MATCHED_AT_ONCE):
                     piece = batch.slice(start, MATCHED_AT_ONCE)
                     at, none = _times(piece.column(AT), matcher.now_ms)
@@ -160,6 +175,7 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
         tally = Tally(
             counts["rows"], counts["no_place"], counts["no_time"],
             stored.objects + stored.known, stored.known, stored.pairs, stored.buckets,
+            min(filter(None, oldest), default=0),
             spent["text"], spent["kernel"], spent["write"],
         )  # fmt: skip
         columns = {name: pa.array([value]) for name, value in tally._asdict().items()}

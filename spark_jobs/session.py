@@ -20,6 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, DataFrameReader, DataFrameWriter, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from spark_jobs.java import find_java
 from spatialnosql.errors import SpatialNoSQLError
@@ -92,6 +93,12 @@ def build_session(
 def mongo_reader(spark: SparkSession, database: str, collection: str) -> DataFrameReader:
     """A reader of a collection of the deployment that the session was built for."""
     reader = spark.read.format("mongodb").option("connection.uri", str(spark.conf.get(_URI_KEY)))
+    return reader.option("database", database).option("collection", collection)
+
+
+def mongo_stream_reader(spark: SparkSession, database: str, collection: str) -> DataStreamReader:
+    """A reader of the change stream of a collection of the deployment that the session was built for."""
+    reader = spark.readStream.format("mongodb").option("connection.uri", str(spark.conf.get(_URI_KEY)))
     return reader.option("database", database).option("collection", collection)
 
 

@@ -45,6 +45,21 @@ CORRUPT = "_corrupt_record"
 """The text of a line that is no row at all."""
 GEOMETRY = "geometry"
 
+FORMAT_OPTIONS: dict[str, dict[str, str]] = {
+    # Nights may differ in columns; without this those of one file would stand for all.
+    "parquet": {"mergeSchema": "true"},
+    "csv": {
+        # Columns go by name: files whose headers differ are an error, not silently mixed up.
+        "header": "true",
+        "enforceSchema": "false",
+        # All columns are parsed, also for a count: a line with too many is malformed in every pass, or in none.
+        "columnPruning": "false",
+        "columnNameOfCorruptRecord": CORRUPT,
+    },
+    "json": {"inferTimestamp": "true", "columnNameOfCorruptRecord": CORRUPT},
+}
+"""How Spark reads each format."""
+
 MOST_FILES_LOOKED_AT = 1_000
 
 
@@ -93,8 +108,7 @@ def open_files(
             raise
         names = [path.resolve().as_uri() for path in files]
     else:
-        reader = spark.read.options(**given)
-        rows = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}[kind](reader, list(paths))
+        rows = read_rows(spark.read.options(**given), paths, kind)
         names = sorted(rows.inputFiles())
         traced = rows.select("*", F.col("_metadata.file_path").alias(SOURCE), _position().alias(POSITION))
     if not names:
@@ -117,22 +131,13 @@ def open_collection(spark: SparkSession, staging: Collection[dict[str, Any]]) ->
     return Source(_storable(read), _storable(traced), "collection", (staging.full_name,), fingerprint)
 
 
-def _read_parquet(reader: DataFrameReader, paths: list[str]) -> DataFrame:
-    # Nights may differ in columns; without this those of one file would stand for all.
-    return reader.option("mergeSchema", True).parquet(*paths)
-
-
-def _read_csv(reader: DataFrameReader, paths: list[str]) -> DataFrame:
-    # Columns go by name: files whose headers differ are an error, not silently mixed up.
-    reader = reader.option("header", True).option("enforceSchema", False)
-    inferred = reader.option("inferSchema", True).csv(paths).schema
-    # All columns are parsed, also for a count: a line with too many is malformed in every pass, or in none.
-    reader = reader.option("columnPruning", False).option("columnNameOfCorruptRecord", CORRUPT)
-    return reader.schema(inferred.add(CORRUPT, StringType())).csv(paths)
-
-
-def _read_json(reader: DataFrameReader, paths: list[str]) -> DataFrame:
-    return reader.option("inferTimestamp", True).option("columnNameOfCorruptRecord", CORRUPT).json(paths)
+def read_rows(reader: DataFrameReader, paths: Sequence[str], kind: str) -> DataFrame:
+    """The rows of files that Spark can read itself, in the types that it finds in them."""
+    reader = reader.options(**FORMAT_OPTIONS[kind])
+    if kind == "csv":
+        inferred = reader.option("inferSchema", True).csv(list(paths)).schema
+        reader = reader.schema(inferred.add(CORRUPT, StringType()))
+    return reader.format(kind).load(list(paths))
 
 
 def _read_geojson(spark: SparkSession, files: Sequence[Path], folder: Path) -> DataFrame:

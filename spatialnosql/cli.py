@@ -59,6 +59,11 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),
     Command("match", "objects against subscriptions, told to their owners (Spark)", "spark_jobs.match"),
+    Command(
+        "match-stream",
+        "the same for objects as they come, from a folder or a collection (Spark)",
+        "spark_jobs.match_stream",
+    ),
     Command("cells", "count the points of files or a collection by geohash cell (Spark)", "spark_jobs.cells"),
 )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ingest_helpers import Ingest, city, write_csv
+from processes import children, kill_all
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 from pyspark.sql import SparkSession
@@ -164,30 +165,10 @@ def driver(ingest: Ingest, path: str, *options: str) -> subprocess.Popen[bytes]:
     )
 
 
-def children(pid: int) -> list[int]:
-    """All descendants of a process."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        for task in Path(f"/proc/{parent}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                new = [int(word) for word in task.read_text().split()]
-                found += new
-                waiting += new
-    return found
-
-
 def test_the_driver(ingest: Ingest, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "night.csv", ROWS, BAD)
     process = driver(ingest, path, "--master", "local[2]")
-
-    def kill() -> None:
-        for pid in [process.pid, *children(process.pid)]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    thread = when_half_way(ingest.target, kill)
+    thread = when_half_way(ingest.target, lambda: kill_all(process.pid))
     process.communicate(timeout=240)
     thread.join()
     assert process.returncode == -signal.SIGKILL

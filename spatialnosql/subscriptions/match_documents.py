@@ -49,14 +49,17 @@ class Things:
     lng: NDArray[np.float64]
     lat: NDArray[np.float64]
     at: NDArray[np.int64]
+    timed: NDArray[np.bool_] | None = None
+    """Which say their time themselves; of the others `at` is when they were matched. None: all do."""
 
     def __len__(self) -> int:
         return int(self.at.size)
 
     def take(self, rows: NDArray[np.int64]) -> Things:
         """Some of them."""
+        timed = None if self.timed is None else self.timed[rows]
         return Things(
-            self.ids.take(rows), self.text.pick(rows), self.lng[rows], self.lat[rows], self.at[rows]
+            self.ids.take(rows), self.text.pick(rows), self.lng[rows], self.lat[rows], self.at[rows], timed
         )
 
     @classmethod
@@ -68,12 +71,19 @@ class Things:
             np.concatenate([part.lng for part in parts]),
             np.concatenate([part.lat for part in parts]),
             np.concatenate([part.at for part in parts]),
+            np.concatenate(
+                [np.ones(len(part), np.bool_) if part.timed is None else part.timed for part in parts]
+            ),
         )
 
     def digests(self) -> NDArray[np.int64]:
-        """What tells whether an object is the same as one that was matched before: of text, place and time."""
+        """What tells whether an object is the same as one that was matched before: of text, place and time.
+
+        When it was matched is not part of it: the same object is matched at another time when a job is run again.
+        """
+        at = self.at if self.timed is None else np.where(self.timed, self.at, 0)
         return _digests(
-            self.text.data, self.text.offsets, self.lng.view(np.int64), self.lat.view(np.int64), self.at
+            self.text.data, self.text.offsets, self.lng.view(np.int64), self.lat.view(np.int64), at
         )
 
 

@@ -155,7 +155,7 @@ class MatchStore:
     # -- tasks ---------------------------------------------------------------------------------------------
 
     @contextmanager
-    def task(self, run: str, part: int) -> Iterator[Task]:
+    def task(self, run: str, part: int | str) -> Iterator[Task]:
         """The writing of a part of a run; an earlier attempt at the same part is undone first."""
         self._undo({"run": run, "part": part})
         name = f"{run}-{part}-{secrets.token_hex(4)}"
