@@ -17,12 +17,13 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from spark_jobs.match_job import match
-from spark_jobs.match_work import CONSOLE, Job, Matched, Objects
+from spark_jobs.match_work import AUTO, CONSOLE, Job, Matched, Objects
 from spark_jobs.session import LOAD_MASTER, add_spark_arguments, spark_errors
 from spark_jobs.sources import FORMATS
 from spark_jobs.submitting import names, opened, required_uri, submitted
 from spatialnosql.joins.arguments import add_filter, read_filter
 from spatialnosql.subscriptions.model import moment_of
+from spatialnosql.subscriptions.partitioning.planners import PLANNERS
 from spatialnosql.uri import URI_VARIABLE
 
 
@@ -54,6 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="matches on the console (default: %(default)s)",
     )
     add_index_argument(parser)
+    parts = parser.add_argument_group("subscriptions that do not fit a worker")
+    parts.add_argument(
+        "--partitioner",
+        choices=(AUTO, *PLANNERS),
+        default=AUTO,
+        help="part them by this planner (default: share the index if it fits, else hybrid); see docs/partitioning.md",
+    )
+    parts.add_argument(
+        "--partitions", type=positive, metavar="N", help="so many (default: as many as are needed)"
+    )
+    parts.add_argument(
+        "--worker-memory",
+        type=positive,
+        metavar="MB",
+        help="what the index may take in a worker (default: half of the memory of this machine)",
+    )
     add_common_arguments(parser)
 
 
@@ -120,6 +137,9 @@ def job_of(args: argparse.Namespace) -> Job:
         read_filter(args),
         args.index,
         args.limit,
+        args.partitioner,
+        args.partitions,
+        args.worker_memory,
     )
 
 

@@ -13,6 +13,8 @@ from spark_jobs.phases import Phased
 from spatialnosql.errors import UsageError
 
 CONSOLE = "console"
+AUTO = "auto"
+"""The index is shared if it fits a worker, and else parted by the planner that is best on average."""
 COUNTED = ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets")
 SHARES = ("text", "kernel", "write")
 
@@ -59,6 +61,9 @@ class Job:
     filter: Mapping[str, Any] | None = None
     index: str | None = None
     limit: int = 20
+    partitioner: str = AUTO
+    partitions: int | None = None
+    worker_memory_mb: float | None = None
 
     def __post_init__(self) -> None:
         ranged = self.since is not None or self.until is not None
@@ -149,6 +154,8 @@ class Matched(Counts):
     out: str
     read: str = ""
     """How the objects were read: which of them, and what was left to the server."""
+    held: str = ""
+    """How the subscriptions were held: by every worker, or in partitions; and why."""
     attempts: int = 1
     found: list[dict[str, Any]] | None = None
 
@@ -169,6 +176,7 @@ class Matched(Counts):
         lines = [
             f"{self.objects} against {self.subscriptions_count:,} subscriptions of {self.subscriptions} -> {self.out}",
             f"  {self.read}",
+            *([f"  {self.held}"] if self.held else []),
         ]
         lines += self.table(stored=self.out != CONSOLE)
         lines.append(self.timings_line())

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from spark_options import QUICK_JAVA, QUICK_START
 
 from spark_jobs import match_job
+from spark_jobs.match_parts import choose
 from spark_jobs.session import build_session
 from spatialnosql.cli import main
 from spatialnosql.cluster import LocalCluster, connect
@@ -296,6 +297,40 @@ def test_killed_in_the_middle_and_run_again(
     assert outcome["rows"] == 12_000
     assert own.match_runs.count_documents({"matches": f"{database.name}.alerts_matches"}) == 0
     assert own.match_tasks.count_documents({"matches": f"{database.name}.alerts_matches"}) == 0
+
+
+@pytest.mark.parametrize("partitioner", ["hybrid", "kdtree", "hash", "salb"])
+def test_subscriptions_in_partitions(
+    match: Match, alerts: Subscriptions, tmp_path: Path, partitioner: str
+) -> None:
+    """Some are gone, some have come since the index was built, and some objects come twice."""
+    path, index = (
+        WORLD.write(tmp_path / "a.parquet", [*WORLD.objects, *WORLD.objects[:50]]),
+        tmp_path / "index",
+    )
+    alerts.remove([one.id for one in WORLD.subscriptions[100:]])
+    match(WORLD.write(tmp_path / "none.parquet", WORLD.objects[:1]), *COLUMNS, "--index", str(index))
+    alerts.collection.database.drop_collection("alerts_matches")
+    alerts.collection.database.drop_collection("alerts_matched")
+    alerts.add_many(WORLD.subscriptions[100:])
+    alerts.remove([one.id for one in WORLD.subscriptions[:20]])
+    outcome = match(path, *COLUMNS, "--index", str(index), "--partitioner", partitioner, "--partitions", "5")
+    assert f"5 partitions by {partitioner}, as asked for" in outcome["held"]
+    expected = sorted(brute_force(WORLD.subscriptions[20:], WORLD.objects))
+    assert match.stored() == expected
+    assert (outcome["rows"], outcome["pairs"]) == (1550, len(expected))
+    assert not (index / "partitions").exists()
+
+
+def test_partitions_into_parquet_when_the_index_does_not_fit(match: Match, tmp_path: Path) -> None:
+    path, out = WORLD.write(tmp_path / "a.parquet"), str(tmp_path / "out.parquet")
+    assert "shared: the index takes" in match(path, *COLUMNS, "--out", out)["held"]
+    assert choose("auto", None, 100.0, 250.0, 2)[:2] == ("hybrid", 5)
+    assert choose("auto", None, 100.0, 50.0, 2)[:2] == (None, 1)
+    outcome = match(path, *COLUMNS, "--out", out, "--partitions", "2")
+    assert "2 partitions by hybrid" in outcome["held"]
+    pairs = [(id_, row["object"]) for row in pq.read_table(out).to_pylist() for id_ in row["subscriptions"]]
+    assert sorted(pairs) == sorted(WORLD.expected())
 
 
 @pytest.mark.parametrize(

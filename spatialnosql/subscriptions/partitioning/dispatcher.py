@@ -10,11 +10,14 @@ end. Objects are taken cell by cell, so that a table is in the processor's cache
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.compiled import compiled
+from spatialnosql.subscriptions.index_store import read_array
 from spatialnosql.subscriptions.kernel import MIX, Array, Whole, longer
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.homes import home_of, mixed
@@ -26,6 +29,9 @@ from spatialnosql.subscriptions.table import Table
 WIDE = 256
 """A subscription that touches more cells is noted once a leaf, in a table that all cells of the leaf ask as well."""
 _FIRST_SIZE = 8
+_SLOTS = ("_terms", "_values", "_counts")
+_TABLES = ("_starts", "_sizes", "_used", *_SLOTS)
+"""The arrays of H2: those of its slots are longer than what is used of them."""
 
 
 class Dispatcher:
@@ -48,6 +54,22 @@ class Dispatcher:
         """The bytes of the plan and of H2."""
         tables = (self._starts, self._sizes, self._used, self._terms, self._values, self._counts)
         return self.plan.nbytes + sum(array.nbytes for array in tables)
+
+    def save(self, folder: Path) -> None:
+        """Write H2 as plain arrays that `open` maps; the plan is saved apart."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in _TABLES:
+            array = getattr(self, name)
+            np.save(folder / f"{name[1:]}.npy", array[: self._end] if name in _SLOTS else array)
+
+    @classmethod
+    def open(cls, folder: Path, plan: Plan) -> Dispatcher:
+        """What was saved, to route objects by; it is mapped, and cannot be inserted into."""
+        made = cls(plan)
+        for name in _TABLES:
+            setattr(made, name, read_array(folder / f"{name[1:]}.npy"))
+        made._end = made._terms.size
+        return made
 
     def insert(self, table: Table) -> Placement:
         """Place subscriptions and send objects to them from now on; keep the placement to remove them again."""
