@@ -43,10 +43,15 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "ingest", "benchmarks.ingest", "files to an indexed collection, beside pyarrow and insert_many"
     ),
+    Benchmark("matching", "benchmarks.matching", "objects against a million subscriptions, in Spark"),
+    Benchmark("match_layouts", "benchmarks.match_layouts", "matches stored in three ways, written and read"),
     Benchmark(
         "spark_join",
         "benchmarks.spark_join",
         "points counted by polygon: the Spark job beside SedonaDB and shapely",
+    ),
+    Benchmark(
+        "partitioning", "benchmarks.partitioning", "who holds which subscriptions: all planners of partitions"
     ),
 )
 

@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import json
 import sys
-import time
 from pathlib import Path
 
 # spark-submit is given this file alone: then the packages are beside it, wherever that is.
@@ -20,17 +19,16 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
 from spark_jobs.ingest_job import ingest
 from spark_jobs.ingest_work import Job
 from spark_jobs.screening import parse_bounds
-from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.session import LOAD_MASTER, add_spark_arguments, spark_errors
 from spark_jobs.sources import FORMATS
-from spark_jobs.submitting import names, submitted
-from spatialnosql.cluster.deployment import connect, describe
+from spark_jobs.submitting import names, opened, required_uri, submitted
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import BITS
 from spatialnosql.info import GH_FIELD
 from spatialnosql.ingestion import Ingestion
 from spatialnosql.precision_plot import check_plot, draw_precisions
 from spatialnosql.sharding import EVEN
-from spatialnosql.uri import URI_VARIABLE, resolve_uri
+from spatialnosql.uri import URI_VARIABLE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -180,9 +178,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the job and print its summary."""
     job = job_of(args)
     check_plot(args.plot)
-    uri = resolve_uri(args.uri)
-    if uri is None:
-        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+    uri = required_uri(args)
     with spark_errors(debug=args.debug):
         outcome = run_job(job, uri, args)
     print(json.dumps(outcome.to_document()) if args.json else "\n".join(outcome.lines()))
@@ -193,17 +189,8 @@ def run(args: argparse.Namespace) -> int:
 
 def run_job(job: Job, uri: str, args: argparse.Namespace) -> Ingestion:
     """Start Spark, or use the one that is there, and ingest."""
-    with connect(uri) as client:
-        describe(client)  # says in words when nobody answers, before Spark is started
-        started = time.monotonic()
-        spark = build_session(
-            "spatialnosql ingest",
-            master=args.master,
-            mongo_uri=uri,
-            config=session_config(args),
-            local_master=LOAD_MASTER,
-        )
-        return ingest(spark, uri, client, job, spark_start_s=time.monotonic() - started)
+    with opened("spatialnosql ingest", uri, args, LOAD_MASTER) as (client, spark, start_s):
+        return ingest(spark, uri, client, job, spark_start_s=start_s)
 
 
 def main() -> int:

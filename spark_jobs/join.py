@@ -6,13 +6,10 @@ One pass over the points, however many polygons; equal to MongoDB's own $geoWith
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 # spark-submit is given this file alone: then the packages are beside it, wherever that is.
 if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec("spark_jobs") is None:
@@ -20,13 +17,11 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
 
 from spark_jobs.join_job import join
 from spark_jobs.join_work import AUTO, BROADCAST_MB, INNER, LEFT, STRATEGIES, Job, Joined
-from spark_jobs.session import add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.session import add_spark_arguments, spark_errors
 from spark_jobs.sources import FORMATS
-from spark_jobs.submitting import names, submitted
-from spatialnosql.cluster.deployment import connect, describe
-from spatialnosql.errors import UsageError
+from spark_jobs.submitting import names, opened, required_uri, submitted
 from spatialnosql.joins.arguments import add_filter, read_filter
-from spatialnosql.uri import URI_VARIABLE, resolve_uri
+from spatialnosql.uri import URI_VARIABLE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -134,9 +129,7 @@ def job_of(args: argparse.Namespace) -> Job:
 def run(args: argparse.Namespace) -> int:
     """Run the job and print its summary."""
     job = job_of(args)
-    uri = resolve_uri(args.uri) if job.needs_server or args.uri else None
-    if job.needs_server and uri is None:
-        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+    uri = required_uri(args) if job.needs_server or args.uri else None
     with spark_errors(debug=args.debug):
         joined = run_job(job, uri, args)
     print(json.dumps(joined.to_document()) if args.json else "\n".join(joined.lines()))
@@ -145,16 +138,8 @@ def run(args: argparse.Namespace) -> int:
 
 def run_job(job: Job, uri: str | None, args: argparse.Namespace) -> Joined:
     """Start Spark, or use the one that is there, and join."""
-    with contextlib.ExitStack() as stack:
-        client: Any = None
-        if uri is not None:
-            client = stack.enter_context(connect(uri))
-            describe(client)  # says in words when nobody answers, before Spark is started
-        started = time.monotonic()
-        spark = build_session(
-            "spatialnosql join", master=args.master, mongo_uri=uri, config=session_config(args)
-        )
-        return join(spark, job, uri=uri, client=client, spark_start_s=time.monotonic() - started)
+    with opened("spatialnosql join", uri, args) as (client, spark, start_s):
+        return join(spark, job, uri=uri, client=client, spark_start_s=start_s)
 
 
 def main() -> int:

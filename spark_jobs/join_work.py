@@ -111,20 +111,11 @@ class Joined(Phased):
     ranges: int = 0  # that points were read in
     out: str | None = None
     counts: dict[str, int] | None = None
-    spark_start_s: float = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """What it took, without starting Spark."""
-        return sum(self.phases.values())
 
     def to_document(self) -> dict[str, Any]:
         """For JSON."""
-        document = asdict(self)
-        document["phases"] = {name: round(seconds, 3) for name, seconds in self.phases.items()}
-        document["spark_start_s"] = round(self.spark_start_s, 3)
         rate = round(self.rows / self.seconds, 1) if self.seconds else None
-        return document | {"seconds": round(self.seconds, 3), "points_per_s": rate}
+        return asdict(self) | self.timings() | {"points_per_s": rate}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -146,10 +137,7 @@ class Joined(Phased):
             )
         if self.counts is not None and self.out is None:
             lines += ["", *(f"  {name:<40}{count:>14,}" for name, count in self.counts.items()), ""]
-        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
         rate = self.rows / self.seconds if self.seconds else 0.0
-        lines.append(
-            f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}"
-        )
+        lines.append(self.timings_line())
         lines.append(f"{rate:,.0f} points/s")
         return lines

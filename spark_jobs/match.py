@@ -9,7 +9,6 @@ import argparse
 import importlib.util
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,14 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from spark_jobs.match_job import match
-from spark_jobs.match_work import CONSOLE, Job, Matched, Objects
-from spark_jobs.session import LOAD_MASTER, add_spark_arguments, build_session, session_config, spark_errors
+from spark_jobs.match_work import AUTO, CONSOLE, Job, Matched, Objects
+from spark_jobs.session import LOAD_MASTER, add_spark_arguments, spark_errors
 from spark_jobs.sources import FORMATS
-from spark_jobs.submitting import names, submitted
-from spatialnosql.cluster.deployment import connect, describe
-from spatialnosql.errors import UsageError
+from spark_jobs.submitting import names, opened, required_uri, submitted
 from spatialnosql.joins.arguments import add_filter, read_filter
 from spatialnosql.subscriptions.model import moment_of
-from spatialnosql.uri import URI_VARIABLE, resolve_uri
+from spatialnosql.subscriptions.partitioning.planners import PLANNERS
+from spatialnosql.uri import URI_VARIABLE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +55,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="matches on the console (default: %(default)s)",
     )
     add_index_argument(parser)
+    parts = parser.add_argument_group("subscriptions that do not fit a worker")
+    parts.add_argument(
+        "--partitioner",
+        choices=(AUTO, *PLANNERS),
+        default=AUTO,
+        help="part them by this planner (default: share the index if it fits, else hybrid); see docs/partitioning.md",
+    )
+    parts.add_argument(
+        "--partitions", type=positive, metavar="N", help="so many (default: as many as are needed)"
+    )
+    parts.add_argument(
+        "--worker-memory",
+        type=positive,
+        metavar="MB",
+        help="what the index may take in a worker (default: half of the memory of this machine)",
+    )
     add_common_arguments(parser)
 
 
@@ -123,6 +137,9 @@ def job_of(args: argparse.Namespace) -> Job:
         read_filter(args),
         args.index,
         args.limit,
+        args.partitioner,
+        args.partitions,
+        args.worker_memory,
     )
 
 
@@ -146,27 +163,10 @@ def shown(one: dict[str, Any]) -> str:
     return f"{one['owner']}  {one['subscription']}  {one['lng']:.5f},{one['lat']:.5f}  {one['text']}"
 
 
-def required_uri(args: argparse.Namespace) -> str:
-    """The deployment that the subscriptions are on."""
-    uri = resolve_uri(args.uri)
-    if uri is None:
-        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
-    return uri
-
-
 def run_job(job: Job, uri: str, args: argparse.Namespace) -> Matched:
     """Start Spark, or use the one that is there, and match."""
-    with connect(uri) as client:
-        describe(client)  # says in words when nobody answers, before Spark is started
-        started = time.monotonic()
-        spark = build_session(
-            "spatialnosql match",
-            master=args.master,
-            mongo_uri=uri,
-            config=session_config(args),
-            local_master=LOAD_MASTER,
-        )
-        return match(spark, uri, client, job, spark_start_s=time.monotonic() - started)
+    with opened("spatialnosql match", uri, args, LOAD_MASTER) as (client, spark, start_s):
+        return match(spark, uri, client, job, spark_start_s=start_s)
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -17,10 +18,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.join_worker import map_in_arrow
 from spark_jobs.match_objects import Rows, collection_objects, file_objects
+from spark_jobs.match_parts import Partitioned, choose
 from spark_jobs.match_sinks import ConsoleSink, MongoSink, ParquetFolder, ParquetSink
 from spark_jobs.match_work import CONSOLE, Counts, Job, Matched
 from spark_jobs.match_worker import NOTE, TALLY_SCHEMA, Matcher, Sink, Tally, match_batches
-from spark_jobs.matched_batches import MatchedBatches, unmatched_batches
 from spark_jobs.session import first_line, large_batches
 from spatialnosql.cover import Ranges
 from spatialnosql.errors import UsageError
@@ -30,6 +31,7 @@ from spatialnosql.progress import Progress
 from spatialnosql.subscriptions.area_cover import area_ranges
 from spatialnosql.subscriptions.index_keeper import IndexKeeper
 from spatialnosql.subscriptions.match_store import MatchStore
+from spatialnosql.subscriptions.matched_batches import MatchedBatches, unmatched_batches
 from spatialnosql.subscriptions.store import Subscriptions
 from spatialnosql.subscriptions.store_setup import stored_rules
 from spatialnosql.target import split_namespace
@@ -62,15 +64,16 @@ def match(spark: SparkSession, uri: str, client: Any, job: Job, *, spark_start_s
         stack.enter_context(large_batches(spark))
         stack.enter_context(many_tasks(spark))
         matcher = make_matcher(keeper)
+        parts = _partitioned(spark, keeper, matcher, rows, job, matched, stack)
         if job.into_mongodb:
-            _into_mongodb(uri, subscriptions, matcher, rows, job, matched)
+            _into_mongodb(uri, subscriptions, matcher, rows, job, matched, parts)
         elif job.out == CONSOLE:
-            notes = _run(matcher, ConsoleSink(job.limit), rows, matched)
+            notes = match_rows(matcher, ConsoleSink(job.limit), rows, matched, parts)
             matched.found = [one for note in notes for one in json.loads(note)][: job.limit]
         else:
             assert job.out_file is not None
             with ParquetFolder(job.out_file) as folder:
-                files = _run(matcher, ParquetSink(str(folder.beside)), rows, matched)
+                files = match_rows(matcher, ParquetSink(str(folder.beside)), rows, matched, parts)
                 folder.commit(files, matched.to_document())
         if batches is not None:
             batches.record()
@@ -152,7 +155,13 @@ def worth_reading(keeper: IndexKeeper, points: JoinPoints) -> tuple[Ranges | Non
 
 
 def _into_mongodb(
-    uri: str, subscriptions: Subscriptions, matcher: Matcher, rows: Rows, job: Job, matched: Matched
+    uri: str,
+    subscriptions: Subscriptions,
+    matcher: Matcher,
+    rows: Rows,
+    job: Job,
+    matched: Matched,
+    parts: Partitioned | None,
 ) -> None:
     store = MatchStore(subscriptions.collection)
     store.prepare()
@@ -161,7 +170,8 @@ def _into_mongodb(
         matched.attempts = attempt
         try:
             with store.run("match") as run:
-                _run(matcher, MongoSink(uri, job.subscriptions, run, rows.id_type), rows, matched)
+                sink = MongoSink(uri, job.subscriptions, run, rows.id_type)
+                match_rows(matcher, sink, rows, matched, parts)
             return
         except (PySparkException, PyMongoError) as error:
             # A task that lost its server: those that were finished stay, the others are done again.
@@ -190,10 +200,39 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, PyMongoError) or any(name in said for name in lost)
 
 
-def _run(matcher: Matcher, sink: Sink, rows: Rows, matched: Matched) -> list[str]:
-    """Match all objects; the notes of the tasks."""
+def _partitioned(
+    spark: SparkSession,
+    keeper: IndexKeeper,
+    matcher: Matcher,
+    rows: Rows,
+    job: Job,
+    matched: Matched,
+    stack: contextlib.ExitStack,
+) -> Partitioned | None:
+    """The subscriptions in partitions, if they do not fit a worker or if that is asked for; None to share the index."""
+    cores = spark.sparkContext.defaultParallelism
+    planner, count, matched.held = choose(
+        job.partitioner, job.partitions, job.worker_memory_mb, matched.index_mb, cores
+    )
+    if planner is None:
+        return None
+    folder = Path(keeper.version.folder) / "partitions"
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    with matched.phase("plan", f"planning {count} partitions by {planner}"):
+        parts = Partitioned.prepare(keeper, matcher, rows.frame, folder, planner, count)
+    matched.held += f"; {parts.words}"
+    return parts
+
+
+def match_rows(
+    matcher: Matcher, sink: Sink, rows: Rows, matched: Matched, parts: Partitioned | None = None
+) -> list[str]:
+    """Match all objects into a sink; the notes of the tasks."""
     with matched.phase("match", f"matching against {matched.subscriptions_count:,} subscriptions"):
-        tally, notes = match_frame(rows.frame, matcher, sink)
+        if parts is not None:
+            tally, notes = parts.match(rows.frame, matcher, sink)
+        else:
+            tally, notes = match_frame(rows.frame, matcher, sink)
     matched.clear()  # of an attempt that failed
     matched.add(tally)
     return notes

@@ -136,6 +136,7 @@ class Streamed(Counts):
     latency_s: float | None = None
     """The longest time from when an object was written until its matches were stored."""
     seconds: float = 0.0
+    interrupted: bool = False
 
     def take(
         self, number: int, tally: Tally, refreshed: Refreshed, seconds: float, latency_s: float | None

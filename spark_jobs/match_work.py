@@ -13,6 +13,8 @@ from spark_jobs.phases import Phased
 from spatialnosql.errors import UsageError
 
 CONSOLE = "console"
+AUTO = "auto"
+"""The index is shared if it fits a worker, and else parted by the planner that is best on average."""
 COUNTED = ("rows", "no_place", "no_time", "matched", "known", "pairs", "buckets")
 SHARES = ("text", "kernel", "write")
 
@@ -59,6 +61,9 @@ class Job:
     filter: Mapping[str, Any] | None = None
     index: str | None = None
     limit: int = 20
+    partitioner: str = AUTO
+    partitions: int | None = None
+    worker_memory_mb: float | None = None
 
     def __post_init__(self) -> None:
         ranged = self.since is not None or self.until is not None
@@ -104,7 +109,6 @@ class Counts(Phased):
     undone: int = 0
     shares: dict[str, float] = field(default_factory=dict)
     """CPU seconds of the workers' Python by what they did."""
-    spark_start_s: float = 0.0
 
     def add(self, tally: Tally) -> None:
         """Take in what some tasks did."""
@@ -150,23 +154,18 @@ class Matched(Counts):
     out: str
     read: str = ""
     """How the objects were read: which of them, and what was left to the server."""
+    held: str = ""
+    """How the subscriptions were held: by every worker, or in partitions; and why."""
     attempts: int = 1
     found: list[dict[str, Any]] | None = None
-
-    @property
-    def seconds(self) -> float:
-        """What it took, without starting Spark."""
-        return sum(self.phases.values())
 
     def to_document(self) -> dict[str, Any]:
         """For JSON."""
         document = asdict(self)
-        document["phases"] = {name: round(seconds, 3) for name, seconds in self.phases.items()}
         document["shares"] = {name: round(seconds, 3) for name, seconds in self.shares.items()}
-        document["spark_start_s"] = round(self.spark_start_s, 3)
         if self.found is None:
             del document["found"]
-        return document | {"seconds": round(self.seconds, 3), "objects_per_s": self._rate()}
+        return document | self.timings() | {"objects_per_s": self._rate()}
 
     def _rate(self) -> float | None:
         seconds = self.phases.get("match", 0.0)
@@ -177,12 +176,10 @@ class Matched(Counts):
         lines = [
             f"{self.objects} against {self.subscriptions_count:,} subscriptions of {self.subscriptions} -> {self.out}",
             f"  {self.read}",
+            *([f"  {self.held}"] if self.held else []),
         ]
         lines += self.table(stored=self.out != CONSOLE)
-        phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
-        lines.append(
-            f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}"
-        )
+        lines.append(self.timings_line())
         if self.shares:
             lines.append(self.workers())
         lines.append(f"{self._rate() or 0:,.0f} objects/s")

@@ -8,7 +8,7 @@ Spark is one row of numbers a task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -123,7 +123,7 @@ class Matcher:
 _readers: dict[str, IndexReader] = {}
 
 
-def _reader(matcher: Matcher) -> IndexReader:
+def index_reader(matcher: Matcher) -> IndexReader:
     """The index of this process, brought to the version."""
     key = f"{matcher.version.folder} {matcher.rules}"
     if key not in _readers:
@@ -137,9 +137,7 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
     """For `map_in_arrow`: objects in, one row of `TALLY_SCHEMA` out."""
 
     def run(batches: Batches) -> Batches:
-        reader = _reader(matcher)
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
+        reader = index_reader(matcher)
         counts = dict.fromkeys(("rows", "no_place", "no_time"), 0)
         oldest: list[int] = []
         spent = dict.fromkeys(("text", "kernel", "write"), 0.0)
@@ -150,16 +148,16 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
                     oldest.append(pc.min(batch.column(WRITTEN)).as_py() or 0)
                 for start in range(0, batch.num_rows, MATCHED_AT_ONCE):
                     piece = batch.slice(start, MATCHED_AT_ONCE)
-                    at, none = _times(piece.column(AT), matcher.now_ms)
+                    at, none = times(piece.column(AT), matcher.now_ms)
                     began = time.process_time()
                     offsets, terms = reader.terms.read(piece.column(TEXT))
                     read = time.process_time()
-                    lng, lat = (_numbers(piece.column(name)) for name in (LNG, LAT))
+                    lng, lat = coordinates(piece)
                     objects = Objects.of(lng, lat, at, offsets, terms)
                     rows, numbers = reader.index.match_objects(objects)
                     matched = time.process_time()
                     if rows.size:
-                        writer = writer or stack.enter_context(sink.open(part))
+                        writer = writer or stack.enter_context(sink.open(task_part()))
                         writer.write(Found(piece, lng, lat, at, rows, numbers), reader.names)
                     counts["rows"] += piece.num_rows
                     counts["no_place"] += int((objects.x < 0).sum())
@@ -170,27 +168,35 @@ def match_batches(matcher: Matcher, sink: Sink) -> Callable[[Batches], Batches]:
             before = time.process_time()
             stack.close()  # here, not at the end of the block: it is part of the work
             spent["write"] += time.process_time() - before
-            stored = writer.stored if writer is not None else Stored()
-            note = writer.note if writer is not None else None
-        tally = Tally(
-            counts["rows"], counts["no_place"], counts["no_time"],
-            stored.objects + stored.known, stored.known, stored.pairs, stored.buckets,
-            min(filter(None, oldest), default=0),
-            spent["text"], spent["kernel"], spent["write"],
-        )  # fmt: skip
-        columns = {name: pa.array([value]) for name, value in tally._asdict().items()}
-        yield pa.record_batch({**columns, NOTE: pa.array([note], pa.string())})
+        yield tally_row(writer, {**counts, "oldest": min(filter(None, oldest), default=0)}, spent)
 
     return run
 
 
-def _numbers(column: pa.Array) -> NDArray[np.float64]:
-    """Numbers, NaN for nulls."""
-    numbers: NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers
+def tally_row(writer: Writer | None, counts: Mapping[str, int], spent: Mapping[str, float]) -> pa.RecordBatch:
+    """One row of `TALLY_SCHEMA`: what a task did, and what its writer stored."""
+    stored = writer.stored if writer is not None else Stored()
+    found = {"matched": stored.objects + stored.known, "known": stored.known}
+    found |= {"pairs": stored.pairs, "buckets": stored.buckets}
+    tally = {**Tally()._asdict(), **found, **counts, **spent}
+    columns = {name: pa.array([value]) for name, value in tally.items()}
+    note = writer.note if writer is not None else None
+    return pa.record_batch({**columns, NOTE: pa.array([note], pa.string())})
 
 
-def _times(column: pa.Array, now_ms: int) -> tuple[NDArray[np.int64], int]:
+def task_part() -> int:
+    """The number of the task that runs this, among those of its stage."""
+    context = TaskContext.get()
+    return context.partitionId() if context is not None else 0
+
+
+def coordinates(batch: pa.RecordBatch) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Longitudes and latitudes, NaN for nulls."""
+    lng, lat = (batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in (LNG, LAT))
+    return lng, lat
+
+
+def times(column: pa.Array, now_ms: int) -> tuple[NDArray[np.int64], int]:
     """Times, now for nulls; and how many were null."""
-    times: NDArray[np.int64] = column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
-    return times, column.null_count
+    found: NDArray[np.int64] = column.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
+    return found, column.null_count

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from pymongo.errors import PyMongoError
+from pyspark.sql import SparkSession
 
+from spark_jobs.session import LOCAL_MASTER, build_session, session_config
 from spatialnosql.cli import explain
-from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.cluster.deployment import connect, describe
+from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.uri import URI_VARIABLE, resolve_uri
 
 
 def submitted(
@@ -29,6 +36,32 @@ def submitted(
             raise
         print(f"{name}: {explain(error)}", file=sys.stderr)
         return 1
+
+
+@contextlib.contextmanager
+def opened(
+    job: str, uri: str | None, args: argparse.Namespace, local_master: str = LOCAL_MASTER
+) -> Iterator[tuple[Any, SparkSession, float]]:
+    """A client of the deployment, if there is one; Spark, started or the one that is there; and how long that took."""
+    with contextlib.ExitStack() as stack:
+        client: Any = None
+        if uri is not None:
+            client = stack.enter_context(connect(uri))
+            describe(client)  # says in words when nobody answers, before Spark is started
+        started = time.monotonic()
+        config = session_config(args)
+        spark = build_session(
+            job, master=args.master, mongo_uri=uri, config=config, local_master=local_master
+        )
+        yield client, spark, time.monotonic() - started
+
+
+def required_uri(args: argparse.Namespace) -> str:
+    """The deployment that a job cannot do without."""
+    uri = resolve_uri(args.uri)
+    if uri is None:
+        raise UsageError(f"which MongoDB? Give --uri, or set {URI_VARIABLE}")
+    return uri
 
 
 def names(text: str) -> tuple[str, ...]:

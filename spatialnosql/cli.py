@@ -50,6 +50,11 @@ COMMANDS: tuple[Command, ...] = (
         "spatialnosql.subscriptions.subscribe_command",
     ),
     Command(
+        "matches",
+        "what matched an owner's subscriptions: listed, counted, followed",
+        "spatialnosql.subscriptions.matches_command",
+    ),
+    Command(
         "ingest", "files or a staging collection into geohash shards, nightly (Spark)", "spark_jobs.ingest"
     ),
     Command("join", "points with the polygons they lie in, or counts of them (Spark)", "spark_jobs.join"),

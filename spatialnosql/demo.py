@@ -23,6 +23,7 @@ from spatialnosql.adopt import adopt
 from spatialnosql.city import City, generate_city
 from spatialnosql.cli import EXIT_ERROR, EXIT_OK, EXIT_USAGE, add_common_arguments
 from spatialnosql.cluster import Deployment, LocalCluster, connect, describe
+from spatialnosql.demo_alerts import tell
 from spatialnosql.demo_query import compare
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import points_to_strings
@@ -43,6 +44,7 @@ class Demo:
 
     city: City
     database: Database[dict[str, Any]]
+    uri: str
     deployment: Deployment
     say: Callable[[str], None]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -61,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("demo-output"), metavar="DIR", help="for what it writes"
     )
+    parser.add_argument(
+        "--no-spark", action="store_true", help="leave out what needs Spark: the subscriptions"
+    )
     add_common_arguments(parser)
 
 
@@ -78,12 +83,12 @@ def run(args: argparse.Namespace) -> int:
         if not args.json:
             print(line, flush=True)
 
-    with opened_database(args, say) as (database, deployment):
-        demo = Demo(generate_city(args.points, args.seed), database, deployment, say)
+    with opened_database(args, say) as (database, uri, deployment):
+        demo = Demo(generate_city(args.points, args.seed), database, uri, deployment, say)
         demo.facts |= {"points": args.points, "seed": args.seed, "seconds": {}}
         demo.facts |= {"deployment": deployment.kind, "mongodb": deployment.version}
         demo.facts["seconds"]["start"] = round(time.monotonic() - started, 2)
-        for step in STEPS:
+        for step in STEPS if not args.no_spark else STEPS[: STEPS.index(alert)]:
             before = time.monotonic()
             step(demo)
             demo.facts["seconds"][step.__name__] = round(time.monotonic() - before, 2)
@@ -94,13 +99,14 @@ def run(args: argparse.Namespace) -> int:
     say(f"Written: {written}")
     if args.json:
         print(json.dumps(demo.facts))
-    return EXIT_OK if demo.facts["queries"]["equal"] else EXIT_ERROR
+    equal = demo.facts["queries"]["equal"] and demo.facts.get("alerts", {"equal": True})["equal"]
+    return EXIT_OK if equal else EXIT_ERROR
 
 
 @contextlib.contextmanager
 def opened_database(
     args: argparse.Namespace, say: Callable[[str], None]
-) -> Iterator[tuple[Database[dict[str, Any]], Deployment]]:
+) -> Iterator[tuple[Database[dict[str, Any]], str, Deployment]]:
     """The demo's database, on a cluster of its own or on the deployment given; dropped unless kept."""
     uri = resolve_uri(args.uri)
     with contextlib.ExitStack() as stack:
@@ -124,7 +130,7 @@ def opened_database(
             raise UsageError(f"the database {DATABASE} is there already; drop it if it is of an earlier demo")
         if not args.keep:
             stack.callback(client.drop_database, DATABASE)
-        yield client[DATABASE], deployment
+        yield client[DATABASE], uri, deployment
         if args.keep and folder is not None:
             say(f"Kept: start it again with `spatialnosql cluster up --dir {folder}`; database {DATABASE}.")
         elif args.keep:
@@ -191,6 +197,12 @@ def ask(demo: Demo) -> None:
     demo.facts["queries"] = compare(demo.database.points, areas, places, demo.say)
 
 
+def alert(demo: Demo) -> None:
+    """Match reports with subscriptions by the Spark job."""
+    reports = max(demo.facts["points"] // 10, 200)
+    demo.facts["alerts"] = tell(demo.database, demo.uri, demo.city, reports, demo.say)
+
+
 def write_output(demo: Demo, folder: Path) -> str:
     """Write the facts and the neighbourhoods, for a look at them in any map."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -199,4 +211,4 @@ def write_output(demo: Demo, folder: Path) -> str:
     return f"{folder}/demo.json, {folder}/neighbourhoods.geojson"
 
 
-STEPS: tuple[Callable[[Demo], None], ...] = (place, load, index, adopt_it, spread, ask)
+STEPS: tuple[Callable[[Demo], None], ...] = (place, load, index, adopt_it, spread, ask, alert)

@@ -5,6 +5,7 @@ SpatialNoSQLError
 ├── GeometryError         a shape MongoDB would reject (also ValueError)
 ├── UnsupportedShape      a shape MongoDB takes but we cannot cover safely (also ValueError)
 ├── CoordinateError       a longitude or latitude that is no place on Earth (also ValueError)
+├── HistoryLost           what happened since a resume token is no longer known to the server
 ├── MissingProgram        Java, mongod, npm, ... is not there
 ├── DownloadError         a program could not be fetched, or its hash is wrong
 └── ClusterError          the local cluster could not be started or reached
@@ -33,6 +34,10 @@ class UnsupportedShape(SpatialNoSQLError, ValueError):  # noqa: N818 - not a fau
 
 class CoordinateError(SpatialNoSQLError, ValueError):
     """A coordinate that is NaN, infinite or off the globe."""
+
+
+class HistoryLost(SpatialNoSQLError):  # noqa: N818 - reads as what it is
+    """A change stream cannot go on where it was: the servers have forgotten what happened since."""
 
 
 class MissingProgram(SpatialNoSQLError):  # noqa: N818 - reads as what it is

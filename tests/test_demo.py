@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from spark_options import QUICK_START
 
+from spark_jobs.session import build_session
 from spatialnosql import demo, demo_query
 from spatialnosql.cli import main
 from spatialnosql.examined import Examined
@@ -24,14 +26,18 @@ def demo_database(client):
 
 
 @pytest.mark.mongo
+@pytest.mark.spark
 def test_the_demo_for_people(
     cluster, demo_database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
+    build_session("tests", master="local[2]", config=QUICK_START)
     assert main(["demo", "--points", "5000", "--uri", cluster.uri, "--out", str(out)]) == 0
     text = capsys.readouterr().out
     assert "Inserted 4,990 points; in quarantine: 4 missing, 2 out_of_range, 3 null_island, 1 swapped" in text
     assert "The same answers." in text
+    assert "1,000 subscriptions of 50 owners" in text
+    assert "20 of them asked one by one: the same." in text
     assert demo.DATABASE not in demo_database.client.list_database_names()
     assert json.loads((out / "demo.json").read_text())["inserted"] == 4990
     assert len(json.loads((out / "neighbourhoods.geojson").read_text())["features"]) == 60
@@ -41,7 +47,18 @@ def test_the_demo_for_people(
 def test_the_demo_as_json_and_what_it_keeps(
     cluster, demo_database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["demo", "--points", "3000", "--uri", cluster.uri, "--out", str(tmp_path), "--json", "--keep"]
+    arguments = [
+        "demo",
+        "--points",
+        "3000",
+        "--uri",
+        cluster.uri,
+        "--out",
+        str(tmp_path),
+        "--json",
+        "--keep",
+        "--no-spark",
+    ]
     assert main(arguments) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["queries"]["equal"] is True
@@ -76,7 +93,22 @@ def test_the_rewritten_queries_examine_less(
     cluster, demo_database, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """From about 30,000 points on: in smaller collections the covers are too coarse for it, as the README says."""
-    assert main(["demo", "--points", "30000", "--uri", cluster.uri, "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        main(
+            [
+                "demo",
+                "--points",
+                "30000",
+                "--no-spark",
+                "--uri",
+                cluster.uri,
+                "--out",
+                str(tmp_path),
+                "--json",
+            ]
+        )
+        == 0
+    )
     counts = json.loads(capsys.readouterr().out)["queries"]["counts"]["ways"]
     assert counts["rewritten"]["shards"] < counts["as it is"]["shards"]
     assert counts["rewritten"]["docs"] < counts["as it is"]["docs"]
@@ -91,7 +123,7 @@ def test_different_answers_make_the_demo_fail(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(demo_query.SpatialCollection, "count_documents", lambda *_: 0)
-    assert main(["demo", "--points", "500", "--uri", cluster.uri, "--out", str(tmp_path)]) == 1
+    assert main(["demo", "--points", "500", "--no-spark", "--uri", cluster.uri, "--out", str(tmp_path)]) == 1
     assert "THE ANSWERS DIFFER" in capsys.readouterr().out
 
 
@@ -117,7 +149,10 @@ def test_without_a_uri_a_cluster_is_started_and_ended(
 
     monkeypatch.setattr(demo, "LocalCluster", Recorded)
     demo_database.points.insert_one({"_id": "of an earlier demo"})
-    assert main(["demo", "--points", "200", "--shards", "2", "--out", str(tmp_path), "--json"]) == 0
+    assert (
+        main(["demo", "--points", "200", "--no-spark", "--shards", "2", "--out", str(tmp_path), "--json"])
+        == 0
+    )
     assert seen == {"shards": 2, "directory": None, "entered": True, "left": True}
     assert demo.DATABASE not in demo_database.client.list_database_names()
 

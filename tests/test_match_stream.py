@@ -80,12 +80,14 @@ def stream(
 ) -> Run:
     """The command, as it answers with --json."""
 
-    def run(source: Any, *options: str, checkpoint: Path | None = tmp_path / "checkpoint") -> dict[str, Any]:
-        given = ["--checkpoint", str(checkpoint)] if checkpoint is not None else []
+    def run(
+        source: Any, *options: str, checkpoint: Path = tmp_path / "checkpoint", expected: int = 0
+    ) -> dict[str, Any]:
+        given = ["--checkpoint", str(checkpoint)]
         where = [alerts.collection.full_name, str(source), "--uri", cluster.uri, "--json"]
         code = main(["match-stream", *where, *COLUMNS, *given, *options])
         said = capsys.readouterr()
-        assert code == 0, said.err
+        assert code == expected, said.err
         outcome: dict[str, Any] = json.loads(said.out.splitlines()[-1])
         outcome["console"] = said.out.splitlines()[:-1]
         return outcome
@@ -350,7 +352,10 @@ def test_a_parquet_folder_is_replaced_batch_by_batch(
         stream(inbox, "--once", "--out", str(out), checkpoint=tmp_path / "other")
 
 
-def test_the_console_until_a_signal(stream: Run, alerts: Subscriptions, inbox: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_console_until_a_signal(
+    stream: Run, alerts: Subscriptions, inbox: Path, tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
     alerts.add("eve", "flood", [-5, -5, 5, 5], id="eve")
     rows = [f"{number},flood {number},4.5,4.5,0" for number in range(9)]
     (inbox / "a.csv").write_text("\n".join(["id,text,lng,lat,at", *rows, "9,flood 9,4.5,4.5,0,too many"]))
@@ -359,12 +364,12 @@ def test_the_console_until_a_signal(stream: Run, alerts: Subscriptions, inbox: P
     def end() -> None:
         with contextlib.suppress(AssertionError):
             eventually(lambda: (checkpoint / "spark" / "commits" / "0").exists())
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
 
     thread = threading.Thread(target=end)
     thread.start()
     schema = "id long, text string, lng double, lat double, at long"
-    outcome = stream(inbox, "--out", "console", "--limit", "3", "--schema", schema)
+    outcome = stream(inbox, "--out", "console", "--limit", "3", "--schema", schema, expected=code)
     thread.join()
     assert len(outcome["console"]) == 3
     assert all("eve  4.50000,4.50000  flood" in line for line in outcome["console"])

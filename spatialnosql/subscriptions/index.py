@@ -177,6 +177,13 @@ class Index:
         """The owners of subscriptions by number."""
         return self._strings(np.asarray(numbers), lambda table, rows: table.owners.take(table.owner[rows]))
 
+    def live_table(self) -> tuple[Table, NDArray[np.int64]]:
+        """The subscriptions that are not gone, and their numbers."""
+        tables = [segment.table for segment in self.segments]
+        table = Table.joined(tables) if len(tables) > 1 else tables[0]
+        live = np.flatnonzero(np.concatenate([part.state & kernel.GONE == 0 for part in self.segments]))
+        return (table, live) if live.size == len(table) else (table.take(live), live)
+
     def names(self) -> Names:
         """The ids and owners of all subscriptions; of an index that was only built or opened they are not copied."""
         tables = [segment.table for segment in self.segments]

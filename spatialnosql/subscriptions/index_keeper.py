@@ -19,11 +19,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import bson
-import numpy as np
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.index import Index, Names
-from spatialnosql.subscriptions.kernel import GONE
 from spatialnosql.subscriptions.model import Subscription, moment_of
 from spatialnosql.subscriptions.store import Subscriptions
 from spatialnosql.subscriptions.store_writing import UTC
@@ -131,14 +129,10 @@ class IndexKeeper:
 
     def _rebuild(self) -> None:
         """Build the next base of what is there now."""
-        tables, live = [], []
-        for segment in self.index.segments:
-            tables.append(segment.table)
-            live.append(segment.state & GONE == 0)
-        table = Table.joined(tables) if len(tables) > 1 else tables[0]
+        table, _ = self.index.live_table()
         before = self._base
         self._base, self._changes = self._base + 1, 0
-        self._save(Index.build(table.take(np.flatnonzero(np.concatenate(live))).by_place()))
+        self._save(Index.build(table.by_place()))
         self._remove_bases(before - 1)  # the last one may still be in use
 
     def _save(self, index: Index) -> None:

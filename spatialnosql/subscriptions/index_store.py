@@ -65,14 +65,14 @@ def save(index: Index, folder: Path) -> None:
 def load(folder: Path) -> tuple[list[Segment], Vocabulary]:
     """Map what `save` wrote."""
     manifest = _require_index(folder)
-    vocabulary = Vocabulary(_read_strings(folder / "terms"), _read(folder / "frequencies.npy"))
+    vocabulary = Vocabulary(_read_strings(folder / "terms"), read_array(folder / "frequencies.npy"))
     segments = []
     for rank in range(manifest["segments"]):
         part = folder / f"segment-{rank}"
         columns: dict[str, Any] = {
             field.name: _read_strings(part / field.name)
             if (part / f"{field.name}.data.npy").exists()
-            else _read(part / f"{field.name}.npy")
+            else read_array(part / f"{field.name}.npy")
             for field in (*fields(Table), *fields(Segment))
             if field.name not in ("vocabulary", "table")
         }
@@ -104,10 +104,11 @@ def _write_strings(path: Path, strings: Strings) -> None:
 
 
 def _read_strings(path: Path) -> Strings:
-    return Strings(_read(Path(f"{path}.data.npy")), _read(Path(f"{path}.offsets.npy")))
+    return Strings(read_array(Path(f"{path}.data.npy")), read_array(Path(f"{path}.offsets.npy")))
 
 
-def _read(path: Path) -> NDArray[Any]:
+def read_array(path: Path) -> NDArray[Any]:
+    """Map an array; changes stay this process's own."""
     # Nothing of an empty array can be mapped. A plain array over the mapping, since loops are compiled for those.
     size = path.stat().st_size
     array = np.load(path, mmap_mode="c" if size > 4096 else None)

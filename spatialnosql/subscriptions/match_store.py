@@ -85,7 +85,9 @@ class MatchStore:
         """Shard and index both collections; may be repeated."""
         shard_hashed(self.matches, "owner")
         shard_hashed(self.matched, "_id")
+        # One's own matches from a time on, and the newest ones.
         self.matches.create_index([("owner", 1), ("first", 1)])
+        self.matches.create_index([("owner", 1), ("last", 1)])
         # For what is removed: tasks that died, and what is old.
         self.matches.create_index([("task", 1)])
         self.matched.create_index([("task", 1)])

@@ -17,6 +17,9 @@ from typing import Any
 from pymongo.collection import Collection
 
 from spatialnosql.errors import SpatialNoSQLError, UsageError
+from spatialnosql.subscriptions.match_watch import MAX_AWAIT_MS
+from spatialnosql.subscriptions.matched_batches import forget_batches
+from spatialnosql.subscriptions.matches import Forgotten, Match, Matches, Watch
 from spatialnosql.subscriptions.model import Subscription, moment_of, name_of
 from spatialnosql.subscriptions.store_setup import agreed_rules, forget, prepare, record_rules
 from spatialnosql.subscriptions.store_writing import UTC, Added, server_time, write_subscriptions
@@ -131,7 +134,9 @@ class Subscriptions:
         return self._remove({"expires": {"$lte": moment}})
 
     def drop(self) -> None:
-        """Drop the collection, and forget its rules."""
+        """Drop the collection and its matches, and forget its rules."""
+        Matches(self.collection).drop()
+        forget_batches(self.collection)
         self.collection.drop()
         forget(self.collection)
         self._prepared = False
@@ -195,6 +200,25 @@ class Subscriptions:
             else:
                 added.append(Subscription.from_document(document))
         return Changes(until, tuple(added), tuple(removed))
+
+    def matches(
+        self,
+        owner: str,
+        since: dt.datetime | str | None = None,
+        until: dt.datetime | str | None = None,
+        limit: int | None = None,
+        newest_first: bool = False,
+    ) -> Iterator[Match]:
+        """What the matching jobs have found for an owner, in the order of time; of the times ``[since, until)``."""
+        return Matches(self.collection).of(owner, since, until, limit, newest_first)
+
+    def watch(self, owner: str, resume_after: str | None = None, max_await_ms: int = MAX_AWAIT_MS) -> Watch:
+        """Follow the matches of an owner that are stored from now on, or after a watch's `resume_token`."""
+        return Matches(self.collection).watch(owner, resume_after, max_await_ms)
+
+    def forget_matches(self, before: dt.datetime | str) -> Forgotten:
+        """Delete what matched before a moment, of all owners: whole buckets of matches, and objects."""
+        return Matches(self.collection).forget(before)
 
     def now(self) -> dt.datetime:
         """The time on the server."""

@@ -81,3 +81,9 @@ def unmatched_batches(client: Any, subscriptions: str, namespace: str) -> Matche
         if entry["state"] == DONE and known.get(entry["batch"]) != entry["finished"]
     }
     return MatchedBatches(subscriptions, namespace, field, finished, notes)
+
+
+def forget_batches(subscriptions: Collection[dict[str, Any]]) -> None:
+    """Forget what was matched with subscriptions that are dropped."""
+    notes = subscriptions.database.client[DATABASE][COLLECTION]
+    notes.delete_many({"_id.subscriptions": subscriptions.full_name})
