@@ -191,7 +191,10 @@ def may_pass(error: Exception) -> bool:
         "AutoReconnect",
         "NetworkTimeout",
         "ServerSelectionTimeoutError",
-        "NotPrimaryError",
+        "NotPrimary",
+        "MongoSocket",  # of the connector, as the next two
+        "MongoTimeoutException",
+        "MongoNodeIsRecovering",
         "Worker exited",
     )
     return isinstance(error, PyMongoError) or any(name in said for name in lost)

@@ -42,6 +42,9 @@ from spatialnosql.steps import run
 from spatialnosql.subscriptions.object_ids import OBJECT_ID
 from spatialnosql.target import split_namespace
 
+ONE_PART = "com.mongodb.spark.sql.connector.read.partitioner.SinglePartitionPartitioner"
+FEW = 1_000
+"""Of fewer documents the connector makes no parts by sampling: of one it would take a sample of none, an error."""
 DIGEST_SEEDS = 2
 """64-bit digests of a row without an identifier: two make 16 bytes, of which no two rows have the same."""
 
@@ -224,4 +227,6 @@ def _read_any(
     """A collection that is not adopted, in the parts that the connector makes."""
     pipeline, schema = document_pipeline(location, condition, fields)
     reader = mongo_reader(spark, collection.database.name, collection.name).schema(StructType(schema.fields))
+    if collection.estimated_document_count() < FEW:
+        reader = reader.option("partitioner", ONE_PART)
     return reader.option("aggregation.pipeline", json_util.dumps(pipeline)).load()

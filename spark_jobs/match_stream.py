@@ -1,7 +1,7 @@
 """Objects as they come against subscriptions: ``spatialnosql match-stream`` or ``spark-submit match_stream.py``.
 
 Objects are files that appear in a folder, or documents that are inserted or changed in a collection. Subscriptions that
-are added or removed meanwhile count from the next micro-batch on. Ended by Ctrl-C or SIGTERM.
+are added or removed meanwhile count from the next micro-batch on. Ended by SIGTERM, or by Ctrl-C with the code 130.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from spark_jobs.match_stream_work import Streamed, StreamJob, milliseconds_of
 from spark_jobs.match_work import CONSOLE
 from spark_jobs.session import LOAD_MASTER, spark_errors
 from spark_jobs.submitting import opened, required_uri, submitted
+from spatialnosql.cli import EXIT_INTERRUPTED, EXIT_OK
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     with spark_errors(debug=args.debug):
         streamed = run_job(job, uri, args)
     print(json.dumps(streamed.to_document()) if args.json else "\n".join(streamed.lines()))
-    return 0
+    return EXIT_INTERRUPTED if streamed.interrupted else EXIT_OK
 
 
 def run_job(job: StreamJob, uri: str, args: argparse.Namespace) -> Streamed:
@@ -127,18 +128,26 @@ def run_job(job: StreamJob, uri: str, args: argparse.Namespace) -> Streamed:
         if not job.once:
             print(f"waiting for objects in {job.source}; Ctrl-C ends it", file=sys.stderr, flush=True)
         stream.run(ended)
+        stream.streamed.interrupted = ended.interrupted
         return stream.streamed
 
 
+class Ended(threading.Event):
+    """Set when the stream is to end; by Ctrl-C, which the exit code tells, or by SIGTERM."""
+
+    interrupted = False
+
+
 @contextmanager
-def ended_by_signals() -> Iterator[threading.Event]:
+def ended_by_signals() -> Iterator[Ended]:
     """An event that is set by Ctrl-C or SIGTERM; a second one interrupts at once."""
-    ended = threading.Event()
+    ended = Ended()
 
     def end(number: int, frame: Any) -> None:
-        del number, frame
+        del frame
         if ended.is_set():
             raise KeyboardInterrupt
+        ended.interrupted = number == signal.SIGINT
         ended.set()
         print("ending when this micro-batch is stored; once more: now", file=sys.stderr, flush=True)
 

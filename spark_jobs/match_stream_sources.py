@@ -7,6 +7,7 @@ that the servers give to every write. It is read again in the same bounds after 
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -62,7 +63,9 @@ def folder_stream(spark: SparkSession, job: StreamJob, state: StreamState) -> Da
     rows = reader.option("maxFileAge", FOREVER).load(job.source)
     columns = [name for name in rows.columns if name != CORRUPT]
     written = F.unix_millis(F.col("_metadata.file_modification_time")).alias(WRITTEN)
-    return select_objects(rows, columns, job.objects, written)
+    objects = select_objects(rows, columns, job.objects, written)
+    # A row without an identifier would end the stream, and end it again at every start: it counts as a bad one.
+    return objects.withColumn(LNG, F.when(F.col(ID).isNotNull(), F.col(LNG)))
 
 
 def _parsed(ddl: str) -> StructType:
@@ -141,7 +144,7 @@ def change_stream(
 def event_pipeline(given: Objects, location: str) -> list[dict[str, Any]]:
     """Stages that leave of change events what is matched: identifier, texts, place, times.
 
-    A document that was deleted before an update of it was looked up is null, which the connector would stumble over.
+    A document that was deleted before an update of it was looked up is null: no object, and not counted as one.
     Nothing here fails because of what a document holds: one bad document must not end the stream.
     """
     place, numbers = point_pipeline(f"fullDocument.{location}")
@@ -178,7 +181,7 @@ class Nudge:
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self.why_not: str | None = None
+        self._allowed = True
 
     @contextmanager
     def nudging(self) -> Iterator[None]:
@@ -193,11 +196,15 @@ class Nudge:
             thread.join()
 
     def _nudge(self, done: threading.Event) -> None:
-        while self.why_not is None:
+        while self._allowed:
             try:
                 self._client.admin.command({"appendOplogNote": 1, "data": {"spatialnosql": "match-stream"}})
             except OperationFailure as error:
-                self.why_not = str((error.details or {}).get("errmsg", error))
+                self._allowed = False
+                said = (error.details or {}).get("errmsg", error)
+                print(
+                    f"idle shards cannot be asked for the time ({said}): matches come later", file=sys.stderr
+                )
             except PyMongoError:
                 pass  # whoever reads will notice if it lasts
             if done.wait(NUDGE_S):

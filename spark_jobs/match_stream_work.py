@@ -14,6 +14,7 @@ from spark_jobs.match_work import CONSOLE, Counts, Objects
 from spark_jobs.match_worker import Tally
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.index_keeper import Refreshed
+from spatialnosql.target import split_namespace
 
 STATE = "spatialnosql.json"
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
@@ -39,6 +40,7 @@ class StreamJob:
     def __post_init__(self) -> None:
         if len(self.objects.sources) != 1:
             raise UsageError("a stream has one source: give one folder, or one DB.COLLECTION")
+        split_namespace(self.subscriptions)
         if self.out is not None and self.out != CONSOLE and not self.out.endswith(".parquet"):
             raise UsageError(f"--out {self.out}: give FOLDER.parquet or {CONSOLE}, or nothing for MongoDB")
         if self.checkpoint is None and self.out != CONSOLE:
@@ -52,7 +54,9 @@ class StreamJob:
                 raise UsageError("--all-first is for collections: of a folder, all files are read anyway")
             if self.objects.file_format == "geojson":
                 raise UsageError("GeoJSON files cannot be streamed; give Parquet, CSV or JSON lines")
-        elif self.schema is not None:
+            return
+        split_namespace(self.objects.collection)
+        if self.schema is not None:
             raise UsageError("--schema is for files; the fields of documents are known")
 
     @property
@@ -132,6 +136,7 @@ class Streamed(Counts):
     latency_s: float | None = None
     """The longest time from when an object was written until its matches were stored."""
     seconds: float = 0.0
+    interrupted: bool = False
 
     def take(
         self, number: int, tally: Tally, refreshed: Refreshed, seconds: float, latency_s: float | None

@@ -80,12 +80,14 @@ def stream(
 ) -> Run:
     """The command, as it answers with --json."""
 
-    def run(source: Any, *options: str, checkpoint: Path | None = tmp_path / "checkpoint") -> dict[str, Any]:
-        given = ["--checkpoint", str(checkpoint)] if checkpoint is not None else []
+    def run(
+        source: Any, *options: str, checkpoint: Path = tmp_path / "checkpoint", expected: int = 0
+    ) -> dict[str, Any]:
+        given = ["--checkpoint", str(checkpoint)]
         where = [alerts.collection.full_name, str(source), "--uri", cluster.uri, "--json"]
         code = main(["match-stream", *where, *COLUMNS, *given, *options])
         said = capsys.readouterr()
-        assert code == 0, said.err
+        assert code == expected, said.err
         outcome: dict[str, Any] = json.loads(said.out.splitlines()[-1])
         outcome["console"] = said.out.splitlines()[:-1]
         return outcome
@@ -131,9 +133,10 @@ def test_once_and_once_more_over_a_folder_that_grows(
     run_again(tmp_path / "checkpoint")
     outcome = stream(inbox, "--once")
     assert (outcome["rows"], outcome["pairs"], outcome["known"]) == (203, 0, outcome["matched"])
-    write_lines(inbox, "b.json", second)
+    write_lines(inbox, "b.json", [*second, {"text": "flood", "lng": 0.0, "lat": 0.0, "at": NOON_MS}])
     expected |= brute_force(alerts, second)
-    assert stream(inbox, "--once")["rows"] == 100
+    outcome = stream(inbox, "--once")
+    assert (outcome["rows"], outcome["no_place"]) == (101, 1)  # the last one has no identifier
     assert sorted(stored_pairs(database)) == sorted(expected)
     outcome = stream(inbox, "--once")
     assert (outcome["rows"], outcome["batches"], outcome["latency_s"]) == (0, 0, None)
@@ -236,6 +239,7 @@ def test_a_change_stream(
         expected |= brute_force(alerts, [changed])
         eventually(lambda: set(stored_pairs(database)) == expected)
     assert sorted(stored_pairs(database)) == sorted(expected)
+    assert stream.streamed.no_place == 1  # 9000 once: when it was looked up it was gone
 
     things.insert_many(map(document, third))
     expected |= brute_force(alerts, third)
@@ -348,25 +352,28 @@ def test_a_parquet_folder_is_replaced_batch_by_batch(
         stream(inbox, "--once", "--out", str(out), checkpoint=tmp_path / "other")
 
 
-def test_the_console_until_a_signal(stream: Run, alerts: Subscriptions, inbox: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_the_console_until_a_signal(
+    stream: Run, alerts: Subscriptions, inbox: Path, tmp_path: Path, sent: signal.Signals, code: int
+) -> None:
     alerts.add("eve", "flood", [-5, -5, 5, 5], id="eve")
-    write_lines(
-        inbox, "a.json", [{"id": k, "text": f"flood {k}", "lng": 4.5, "lat": 4.5, "at": 0} for k in range(9)]
-    )
+    rows = [f"{number},flood {number},4.5,4.5,0" for number in range(9)]
+    (inbox / "a.csv").write_text("\n".join(["id,text,lng,lat,at", *rows, "9,flood 9,4.5,4.5,0,too many"]))
     checkpoint = tmp_path / "checkpoint"
 
     def end() -> None:
         with contextlib.suppress(AssertionError):
             eventually(lambda: (checkpoint / "spark" / "commits" / "0").exists())
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), sent)
 
     thread = threading.Thread(target=end)
     thread.start()
-    outcome = stream(inbox, "--out", "console", "--limit", "3")
+    schema = "id long, text string, lng double, lat double, at long"
+    outcome = stream(inbox, "--out", "console", "--limit", "3", "--schema", schema, expected=code)
     thread.join()
     assert len(outcome["console"]) == 3
     assert all("eve  4.50000,4.50000  flood" in line for line in outcome["console"])
-    assert (outcome["rows"], outcome["matched"]) == (9, 9)
+    assert (outcome["rows"], outcome["no_place"], outcome["matched"]) == (10, 1, 9)
 
 
 # -- errors ------------------------------------------------------------------------------------------------
