@@ -65,10 +65,10 @@ WHOLE = [("ann", "a1", 10), ("ann", "a2", 11), ("bob", "b1", 10), ("bob", "b1", 
 
 
 def left(store: MatchStore) -> tuple[int, int]:
-    """Tasks and runs that are noted."""
+    """Tasks that write, and runs."""
     own = store.matches.database.client[DATABASE]
     which = {"matches": store.namespace}
-    return own[TASKS].count_documents(which), own[RUNS].count_documents(which)
+    return own[TASKS].count_documents({**which, "state": "writing"}), own[RUNS].count_documents(which)
 
 
 def test_a_task_that_ends_well(store: MatchStore) -> None:
@@ -182,6 +182,29 @@ def test_another_attempt_at_a_task_undoes_the_first(store: MatchStore) -> None:
             lost.__exit__(None, None, None)
     assert stored(store) == WHOLE
     assert store.matched.count_documents({}) == 3
+
+
+def test_a_worker_that_outlives_its_run_is_not_believed(
+    store: MatchStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes on after it was undone, and dies before it could notice."""
+    killed = killed_run(store, monkeypatch)
+    tasks = store.matches.database.client[DATABASE][TASKS]
+    task = Task(store, tasks.find_one({"matches": store.namespace})["_id"])
+    store.clear_dead()
+    write(task, 10, 11, 12)
+    with store.run("test") as run, store.task(run, 0) as again:
+        write(task, 20, 21, 22)
+        write(again, 10, 11, 12)
+        write(again, 20, 21, 22)
+    assert again.stored.objects == 6
+    assert store.clear_dead() == 0
+    more = [("ann", "a1", 20), ("ann", "a2", 21), ("bob", "b1", 20), ("bob", "b1", 22)]
+    assert stored(store) == sorted([*WHOLE, *more])
+    monkeypatch.setattr(match_store, "KEPT_UNDONE", -match_store.KEPT_UNDONE)
+    store.clear_dead()
+    assert tasks.count_documents({"matches": store.namespace}) == 0
+    assert killed
 
 
 def test_a_task_that_fails_is_undone_with_its_run(store: MatchStore) -> None:

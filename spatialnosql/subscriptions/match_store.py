@@ -3,7 +3,9 @@
 Matches are written in *tasks*: the objects first, then the buckets that name them (see `match_documents`). While a task
 writes, a document of its own says so; finishing the task is deleting that. What a task has written before it died is
 removed by whoever takes up its work: the next attempt of the same task, or, once the run is known to be dead, the
-next run. So what stands there without a document of its task is whole.
+next run. So what stands there without a document of its task is whole. The document of a
+task that was undone is kept for a day: its worker may have outlived its driver and write on, and what it writes then is
+not believed, and removed later.
 
 An object that is there already was matched before, perhaps by another run over the same hours, and its matches are left
 out, unless its text, place or time has changed since: then it is told again.
@@ -16,7 +18,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +45,8 @@ TASKS, RUNS = "match_tasks", "match_runs"
 BEAT_S = 3.0
 DEAD_S = 20.0
 """A run of another machine is dead if it has not been heard of for so long."""
+KEPT_UNDONE = dt.timedelta(days=1)
+"""How long a task that was undone is remembered."""
 _DUPLICATE = 11000
 _AT_ONCE = 5_000
 _WRITING, _UNDONE = "writing", "undone"
@@ -132,25 +136,31 @@ class MatchStore:
             if not _is_alive(run, now):
                 undone += self._undo({"run": run["_id"]})
                 self._runs.delete_one({"_id": run["_id"]})
-        # A task without a run: its run was removed while it was being undone.
+        # A task without a run: its run was removed while it was being undone. Or it was undone, but went on.
         alive = self._runs.distinct("_id", {"matches": self.namespace})
-        return undone + self._undo({"run": {"$nin": alive}})
+        undone += self._undo({"run": {"$nin": alive}})
+        self._tasks.delete_many({"matches": self.namespace, "undone": {"$lt": now - KEPT_UNDONE}})
+        return undone
 
     def _undo(self, which: dict[str, Any]) -> int:
-        """Remove all that tasks have written, and the tasks; they may go on, but never finish."""
+        """Remove all that tasks have written; they may go on, but never finish. How many had not been undone before."""
         undone = 0
         for task in self._tasks.find({"matches": self.namespace, **which}):
             # First it must not finish any more, or what it says is whole would not be.
-            fenced = self._tasks.update_one({"_id": task["_id"]}, {"$set": {"state": _UNDONE}})
-            if fenced.matched_count:
+            fence = [{"$set": {"state": _UNDONE, "undone": {"$ifNull": ["$undone", "$$NOW"]}}}]
+            if self._tasks.update_one({"_id": task["_id"]}, fence).matched_count:
                 self._remove(task["_id"])
-                self._tasks.delete_one({"_id": task["_id"]})
-                undone += 1
+                undone += task["state"] == _WRITING
         return undone
 
     def _remove(self, task: str) -> None:
         self.matches.delete_many({"task": task})
         self.matched.delete_many({"task": task})
+
+    def undone_among(self, tasks: Iterable[str]) -> set[str]:
+        """Which of these tasks were undone: what they have written since is not to be believed."""
+        which = {"_id": {"$in": sorted(set(tasks))}, "state": _UNDONE}
+        return {task["_id"] for task in self._tasks.find(which, {"_id": 1})}
 
     # -- tasks ---------------------------------------------------------------------------------------------
 
@@ -206,8 +216,9 @@ class Task:
         for start in range(0, len(there), _AT_ONCE):
             rows = np.array(there[start : start + _AT_ONCE])
             ids = things.ids.take(rows).values()
-            found = self.store.matched.find({"_id": {"$in": ids}}, {"digest": 1})
-            known = {one["_id"]: one["digest"] for one in found}
+            found = list(self.store.matched.find({"_id": {"$in": ids}}, {"digest": 1, "task": 1}))
+            undone = self.store.undone_among(one["task"] for one in found)
+            known = {one["_id"]: one["digest"] for one in found if one["task"] not in undone}
             changed = []
             for row, id_, digest in zip(rows.tolist(), ids, things.digests()[rows].tolist(), strict=True):
                 new[row] = known.get(id_) != digest
