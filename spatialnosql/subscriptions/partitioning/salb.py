@@ -18,7 +18,7 @@ from spatialnosql.subscriptions.partitioning.plan import Plan, text_plan
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.partitioning.word_networks import objects_with_both
 
-HOT_SHARE = 0.5
+HOT_SHARE = 0.2
 """A word may make up so much of a partition's even share of the load; one that is more frequent is split."""
 
 
