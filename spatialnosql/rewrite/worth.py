@@ -20,7 +20,7 @@ from spatialnosql.region import Box
 from spatialnosql.rewrite.cost import SPILL
 
 # The shards work at the same time, and the client before them; so a shape must save more than it takes to read.
-_SURELY = 2.5
+_SURELY = 3.5
 _CELLS = 256  # a box of so many is at most a quarter too large
 _WITHIN = ("$geoWithin", "$within", "$geoIntersects")
 

@@ -17,13 +17,13 @@ from spatialnosql.subscriptions.partitioning.nodes import Node, Workload
 from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.partitioning.sample import Sample
 
-SIGMA = 1.1
+SIGMA = 1.05
 """The greatest load may be so many times the least."""
 DELTA = 0.3
 """Objects and subscriptions less similar than this are parted by text only."""
 ALIKE = 0.02
 """A part whose similarity differs less from the whole's is no better (line 9's "about 0")."""
-THETA = 8
+THETA = 16
 """So many nodes for each partition at most."""
 FEWEST = 500
 """Of fewer objects or clauses the similarity says nothing: such a node is not cut for it."""
