@@ -30,7 +30,7 @@ from spatialnosql.rewrite.ring_near import ring_near
 from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.rewrite.settle_find import settle_find
 from spatialnosql.rewrite.settled import region_of, why_not_settled
-from spatialnosql.rewrite.worth import why_not_worth
+from spatialnosql.rewrite.worth import SURELY_COUNT, SURELY_FIND, why_not_worth
 
 CLIENT_RULES = ("ring_near", "ring_geo_near", "settle_find", "settle_count", "count_pipeline")
 """What is done where the client takes part, one module each; all else is `rewrite`'s."""
@@ -93,7 +93,7 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     costs = context.info.costs
     # A false candidate is read, sent, decoded and dropped: a range is cheap beside a few of those.
     false_ms = costs.key_ms + costs.fetch_ms + costs.return_ms
-    found = _covered(filter, context, costs.range_ms / false_ms)
+    found = _covered(filter, context, costs.range_ms / false_ms, SURELY_FIND)
     if found is None or isinstance(found, Plan):
         return found
     conjunction, region, covering = found
@@ -107,7 +107,7 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
 
 def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     costs = context.info.costs
-    found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2))
+    found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2), SURELY_COUNT)
     if found is None or isinstance(found, Plan):
         return None if found is None or found.rings else found
     conjunction, region, covering = found
@@ -120,12 +120,12 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
 
 
 def _covered(
-    filter: Mapping[str, Any], context: Context, range_cost: float
+    filter: Mapping[str, Any], context: Context, range_cost: float, surely: float
 ) -> Plan | tuple[Conjunction, Region, Cover] | None:
     """A filter that the client could settle, covered; or a plan at once; or None: it is no such filter."""
     info, qos = context.info, context.qos
     if qos.form == "cheapest" and qos.precision == "cost" and not context.again:
-        reason = why_not_worth(filter, info, context.limit + context.skip)
+        reason = why_not_worth(filter, info, context.limit + context.skip, surely)
         if reason is not None:
             return Plan(filter, filter=filter, reasons=(reason,), hasty=True)
     try:

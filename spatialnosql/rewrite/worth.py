@@ -20,12 +20,15 @@ from spatialnosql.region import Box
 from spatialnosql.rewrite.cost import SPILL
 
 # The shards work at the same time, and the client before them; so a shape must save more than it takes to read.
-_SURELY = 3.5
+SURELY_COUNT, SURELY_FIND = 3.5, 5.0
+"""How many times what it takes; of a find the documents come besides, which nothing makes cheaper."""
 _CELLS = 256  # a box of so many is at most a quarter too large
 _WITHIN = ("$geoWithin", "$within", "$geoIntersects")
 
 
-def why_not_worth(filter: Mapping[str, Any], info: CollectionInfo, limit: int = 0) -> str | None:
+def why_not_worth(
+    filter: Mapping[str, Any], info: CollectionInfo, limit: int = 0, surely: float = SURELY_COUNT
+) -> str | None:
     """Why a filter with one GeoJSON area at its top is not worth planning; None if it may be.
 
     `limit` is how many documents are wanted at most; 0 = all.
@@ -43,7 +46,7 @@ def why_not_worth(filter: Mapping[str, Any], info: CollectionInfo, limit: int = 
     # Every shard reads and covers the shape too.
     original += shards * (costs.shape_ms + vertices * costs.shape_vertex_ms)
     reading = costs.read_ms + vertices * costs.read_vertex_ms
-    if original >= _SURELY * reading:
+    if original >= surely * reading:
         return None
     return f"about {points:.0f} points at most: sooner asked than covered, unless it comes again"
 
