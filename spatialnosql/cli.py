@@ -82,6 +82,14 @@ def add_common_arguments(parser: argparse.ArgumentParser, *, uri: bool = True) -
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
 
 
+class _Columns(argparse.RawDescriptionHelpFormatter):
+    """Room for the longest command: argparse does not count how far commands are indented."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = max(len(command.name) for command in COMMANDS) + 6
+
+
 def build_parser(selected: str | None = None) -> argparse.ArgumentParser:
     """The parser; only the selected command's module is imported, so that --help is instant."""
     parser = argparse.ArgumentParser(
@@ -89,7 +97,7 @@ def build_parser(selected: str | None = None) -> argparse.ArgumentParser:
         description="A spatial layer for sharded MongoDB. A rewrite may change which documents are "
         "examined, never which are returned.",
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Columns,
     )
     parser.add_argument("-V", "--version", action="version", version=f"spatialnosql {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

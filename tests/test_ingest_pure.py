@@ -140,7 +140,7 @@ def test_fields(options: dict[str, Any], fields: dict[str, str]) -> None:
         (COLUMNS, {"select": ("c",)}, "no column 'c'; name it with --select"),
         (COLUMNS, {"select": ("a",), "rename": {"b": "c"}}, "b is not among the columns that are stored"),
         (COLUMNS, {"rename": {"b": "a"}}, "two columns would be stored under one name"),
-        (COLUMNS, {"rename": {"b": "gh"}}, "which is kept for the location, gh or the digest"),
+        (COLUMNS, {"rename": {"b": "gh"}}, "which is kept for the location, gh, the mark or the digest"),
         (("_id", *COLUMNS), {}, "a column is called _id"),
         (("a.b", *COLUMNS), {}, "'a.b' is no name for a field; rename it"),
         (COLUMNS, {"location": "geo.at"}, "without dots"),

@@ -264,16 +264,23 @@ def test_an_empty_collection_is_waited_for(
     job = StreamJob(
         alerts.collection.full_name, objects, checkpoint=str(tmp_path / "checkpoint"), trigger_ms=200
     )
-    ended = threading.Event()
-    with MatchStream(spark, cluster.uri, client, job) as stream:
-        thread = threading.Thread(target=stream.run, args=(ended,))
-        thread.start()
+    ended, ids = threading.Event(), []
+
+    def insert() -> None:
         thing = {"text": "Floods!", "place": [4.5, 4.5], "at": NOON_MS}
-        id_ = database.things.insert_one(thing).inserted_id
-        eventually(lambda: ("eve", id_) in stored_pairs(database))
-        ended.set()
+        ids.append(database.things.insert_one(thing).inserted_id)
+        try:
+            eventually(lambda: ("eve", ids[0]) in stored_pairs(database))
+        finally:
+            ended.set()
+
+    # The stream runs here: in another thread Spark does not find a connector that was added while it ran.
+    with MatchStream(spark, cluster.uri, client, job) as stream:
+        thread = threading.Thread(target=insert)
+        thread.start()
+        stream.run(ended)
         thread.join()
-    assert stored_pairs(database).count(("eve", id_)) == 1
+    assert stored_pairs(database).count(("eve", ids[0])) == 1
 
 
 # -- killed ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from spatialnosql.subscriptions.partitioning.nodes import Workload
 from spatialnosql.subscriptions.partitioning.placing import Placer, filing_terms
 from spatialnosql.subscriptions.partitioning.plan import space_plan
 from spatialnosql.subscriptions.partitioning.planners import make_plan
-from spatialnosql.subscriptions.partitioning.salb import plan_salb
+from spatialnosql.subscriptions.partitioning.salb import HOT_SHARE, plan_salb
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.vocabulary import Vocabulary
@@ -57,11 +57,11 @@ def test_the_metric_is_salb_as_the_paper_writes_it() -> None:
     assert {word: int(plan.homes[0, word]) for word in mapping} == mapping
 
 
-def test_salb_splits_only_words_that_outweigh_half_a_share() -> None:
+def test_salb_splits_only_words_that_outweigh_their_share() -> None:
     sample = sample_of(2)
     plan = plan_salb(sample, 12)
     subscribed = np.bincount(sample.table.members, minlength=60) > 0
-    limit = 0.5 * sample.frequencies[subscribed].sum() / 12
+    limit = HOT_SHARE * sample.frequencies[subscribed].sum() / 12
     hot = subscribed & (sample.frequencies > limit)
     assert hot.any()
     assert np.array_equal(plan.homes[0] < 0, hot)
