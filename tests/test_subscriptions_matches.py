@@ -611,7 +611,15 @@ def test_a_resume_file_is_written_now_and_then(tmp_path: Path, monkeypatch: pyte
     assert nothing.read() is None
 
 
-def test_uninterrupted() -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a shell has it ignored in the background, and Spark takes it over."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_uninterrupted(interruptible: None) -> None:
     done: list[int] = []
 
     def work(interruptions: int) -> None:
