@@ -135,6 +135,26 @@ def longer(array: Array, size: int) -> Array:
 
 
 @compiled
+def by_group(groups: Array, count: int) -> Array:
+    """The rows sorted by group, those of a group in their order; without the rows of group -1.
+
+    Counted, not sorted, which takes ten times as long.
+    """
+    starts = np.zeros(count + 1, np.int64)
+    for i in range(groups.size):
+        if groups[i] >= 0:
+            starts[groups[i] + 1] += 1
+    for group in range(count):
+        starts[group + 1] += starts[group]
+    rows = np.empty(starts[count], np.int64)
+    for i in range(groups.size):
+        if groups[i] >= 0:
+            rows[starts[groups[i]]] = i
+            starts[groups[i]] += 1
+    return rows
+
+
+@compiled
 def match_segment(
     order: Array,
     x: Array,

@@ -22,6 +22,7 @@ from spatialnosql.subscriptions import bson_bytes as b
 from spatialnosql.subscriptions.bson_bytes import Bytes
 from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.index import Names
+from spatialnosql.subscriptions.kernel import by_group
 from spatialnosql.subscriptions.object_ids import ObjectIds
 from spatialnosql.subscriptions.strings import Strings
 
@@ -117,8 +118,10 @@ def bucket_documents(
     label = f"{task}/{flush}"
     rank = np.empty(len(things), dtype=np.int64)
     rank[np.argsort(things.at, kind="stable")] = np.arange(len(things))
-    order = _order(rank[rows], len(things))  # and then by owner, which leaves each one's in the order of time
-    order = order[_order(names.owner[numbers[order]], len(names.owners))]
+    order = by_group(
+        rank[rows], len(things)
+    )  # and then by owner, which leaves each one's in the order of time
+    order = order[by_group(names.owner[numbers[order]], len(names.owners))]
     rows, numbers = rows[order], numbers[order]
     owner = names.owner[numbers]
     starts = _bucket_starts(owner, MOST_IN_BUCKET)
@@ -145,21 +148,6 @@ def _documents(out: Bytes, ends: NDArray[np.int64]) -> Iterator[RawBSONDocument]
     held, bounds = out.data, ends.tolist()
     for begin, end in itertools.pairwise(bounds):
         yield RawBSONDocument(bytes(held[begin:end]))
-
-
-@compiled
-def _order(keys: NDArray[np.int64] | NDArray[np.int32], end: int) -> NDArray[np.int64]:
-    """The stable order of keys from ``[0, end)``: counted, since sorting takes ten times as long."""
-    starts = np.zeros(end + 1, np.int64)
-    for k in range(keys.size):
-        starts[keys[k] + 1] += 1
-    for k in range(end):
-        starts[k + 1] += starts[k]
-    order = np.empty(keys.size, np.int64)
-    for k in range(keys.size):
-        order[starts[keys[k]]] = k
-        starts[keys[k]] += 1
-    return order
 
 
 @compiled

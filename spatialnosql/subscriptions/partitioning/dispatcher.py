@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.index_store import read_array
-from spatialnosql.subscriptions.kernel import MIX, Array, Whole, longer
+from spatialnosql.subscriptions.kernel import MIX, Array, Whole, by_group, longer
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.homes import home_of, mixed
 from spatialnosql.subscriptions.partitioning.placing import Placement, Placer
@@ -99,7 +99,7 @@ class Dispatcher:
         """The partitions of every object."""
         plan = self.plan
         cells = plan.grid.cells_of(objects)
-        order = _by_group(cells, plan.grid.cells)
+        order = by_group(cells, plan.grid.cells)
         rows, partitions, dropped = _route(
             order, cells, plan.leaf_of_cell, plan.leaf_home, plan.version_offsets, plan.versions, plan.partitions,
             objects.offsets, objects.terms,
@@ -107,27 +107,10 @@ class Dispatcher:
         )  # fmt: skip
         ends = np.cumsum(np.bincount(partitions, minlength=plan.partitions), dtype=np.int64)
         return Routes(
-            rows[_by_group(partitions, plan.partitions)],
+            rows[by_group(partitions, plan.partitions)],
             np.concatenate([np.zeros(1, dtype=np.int64), ends]),
             dropped + len(objects) - order.size,
         )
-
-
-@compiled
-def _by_group(groups: Array, count: int) -> Array:
-    """The rows sorted by group, those of a group in their order; without the rows of group -1."""
-    starts = np.zeros(count + 1, np.int64)
-    for i in range(groups.size):
-        if groups[i] >= 0:
-            starts[groups[i] + 1] += 1
-    for group in range(count):
-        starts[group + 1] += starts[group]
-    rows = np.empty(starts[count], np.int64)
-    for i in range(groups.size):
-        if groups[i] >= 0:
-            rows[starts[groups[i]]] = i
-            starts[groups[i]] += 1
-    return rows
 
 
 @compiled
