@@ -44,6 +44,7 @@ COMMANDS: tuple[Command, ...] = (
         "spatialnosql.joins.polygons_command",
     ),
     Command("top", "the polygons with most points, or most of a field", "spatialnosql.joins.top_command"),
+    Command("stk", "set up and ask queries by place, time and words", "spatialnosql.stk.stk_command"),
     Command(
         "subscribe",
         "add, load, remove and list subscriptions (keywords and a region)",

@@ -6,6 +6,7 @@ is the pymongo collection's own. Both classes are thin: what needs the server is
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,18 +18,27 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, Ins
 
 from spatialnosql.client_pipelines import pipeline_in_client
 from spatialnosql.counting import can_settle, settled_count
-from spatialnosql.cursor import AsyncSpatialCursor, SpatialCursor, planned, unchanged_reason
+from spatialnosql.cursor import (
+    AsyncSpatialCursor,
+    SpatialCursor,
+    in_client,
+    planned_steps,
+    unchanged_reason,
+)
 from spatialnosql.deadline import Deadline
 from spatialnosql.errors import UsageError
 from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
 from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
+from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows
 from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.steps import Steps, call, listed, run, run_async
+from spatialnosql.stk.finding import expand_pipeline, filters_of, pruned_pipeline, pruned_plan
+from spatialnosql.stk.operator import OPERATOR, STK_PARTS, expand
 from spatialnosql.writes import bulk_steps, find_one_and_steps, replace_steps, to_insert, update_steps
 
 _caches: weakref.WeakKeyDictionary[Any, InfoCache] = weakref.WeakKeyDictionary()
@@ -46,6 +56,7 @@ class BaseCollection:
         qos: QoS | None = None,
         trust_gh: bool = False,
         info: CollectionInfo | None = None,
+        filter_memory_mb: float | None = None,
     ) -> None:
         if not isinstance(collection, self._kind):
             raise UsageError(
@@ -56,6 +67,8 @@ class BaseCollection:
         self._trust_gh = trust_gh
         self._info = info
         self._cache = _caches.setdefault(collection.database.client, InfoCache())
+        if filter_memory_mb is not None:
+            filters_of(collection).limit_bytes = int(filter_memory_mb * 1e6)
 
     __iter__ = None  # as pymongo's: items are other collections, not documents
 
@@ -114,14 +127,14 @@ class BaseCollection:
             return Plan(filter, filter=filter, reasons=("the filter is no document",))
         if options.get("upsert"):
             unchanged = unchanged or "an upsert makes its document from the filter"
-        return rewrite(filter, info, qos=self._qos, unchanged=unchanged)
+        return rewrite(expand(filter, info), info, qos=self._qos, unchanged=unchanged)
 
     def _plan_find(self, filter: Any, options: Mapping[str, Any]) -> Steps[Plan]:
         """The plan of a find: there the limit tells how many of the nearest are wanted."""
         info = yield from self._load_info()
         if not isinstance(filter, Mapping) or options.get("upsert"):
             return (yield from self._plan(filter, options))
-        return planned(self._collection, info, self._qos, {**options, "filter": filter})
+        return (yield from planned_steps(self._collection, info, self._qos, {**options, "filter": filter}))
 
     def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
         """Options with what the plan adds: the hint, and the time limit under the name that the method has for it."""
@@ -148,11 +161,17 @@ class BaseCollection:
     def _count(self, filter: Any, options: dict[str, Any]) -> Steps[int]:
         """Settled in the client where that is cheaper, else asked of the server with the filter rewritten."""
         info = yield from self._load_info()
+        return (yield from self._count_plain(expand(filter, info), info, options))
+
+    def _count_plain(self, filter: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
         options = self._sent(Plan(filter), options, timed="maxTimeMS")
         if not isinstance(filter, Mapping) or not can_settle(options):
             # One command sees one moment.
             options.pop("consistent", None)
             return int((yield from self._filtered("count_documents", filter, (), options)))
+        pruned = yield from self._pruned_count(filter, info, options)
+        if pruned is not None:
+            return pruned
         plan = plan_count(filter, info, qos=self._qos)
         if plan.settled is not None:
             if self._collection.read_concern.level == "snapshot":
@@ -161,6 +180,17 @@ class BaseCollection:
         options.pop("consistent", None)
         sent = self._sent(plan, options)
         return int((yield from call(self._collection.count_documents, plan.filter, **sent)))
+
+    def _pruned_count(self, filter: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[int | None]:
+        """A count by filters of words: of so few that they are found, without their contents. None if it is no such."""
+        if info.stk is None or options.get("consistent") or not can_settle_documents(self._collection):
+            return None
+        plan = yield from pruned_plan(self._collection, filter, info, self._qos, options.get("session"))
+        if plan is None:
+            return None
+        given: dict[str, Any] = {"projection": {"_id": 1}, "max_time_ms": options.get("maxTimeMS")}
+        given |= {name: options[name] for name in ("session", "comment", "skip", "limit") if name in options}
+        return len((yield from in_client(self._collection, plan, info, given).taken(None)))
 
     def _distinct(self, key: str, filter: Any, options: dict[str, Any]) -> Steps[list[Any]]:
         if filter is None:
@@ -176,7 +206,12 @@ class BaseCollection:
         unchanged = unchanged_reason(options)
         if not isinstance(pipeline, list) or not all(isinstance(s, Mapping) and s for s in pipeline):
             unchanged = "the pipeline is no list of stages"
+        pipeline = expand_pipeline(pipeline, info)
         if unchanged is None:
+            pruned = yield from pruned_pipeline(self._collection, pipeline, info, self._qos, options)
+            if pruned is not None:
+                sent = self._sent(pruned, options, timed="maxTimeMS")
+                return (yield from call(self._collection.aggregate, pruned.pipeline, **sent))
             found = yield from pipeline_in_client(self._collection, pipeline, info, self._qos, options)
             if found is not None:
                 return found
@@ -259,6 +294,12 @@ def _named(method: Any, taken: int, arguments: tuple[Any, ...], options: dict[st
     return {**given, **options}
 
 
+def _with_stk(filter: Mapping[str, Any] | None, *parts: Any) -> dict[str, Any]:
+    """A filter with ``$stk`` beside its other conditions."""
+    given = {name: part for name, part in zip(STK_PARTS, parts, strict=True) if part is not None}
+    return {"$and": [filter, {OPERATOR: given}]} if filter else {OPERATOR: given}
+
+
 def _limit_of(pipeline: Sequence[Mapping[str, Any]]) -> int:
     return int(min(stage["$limit"] for stage in pipeline if "$limit" in stage))
 
@@ -273,7 +314,8 @@ class SpatialCollection(BaseCollection):
 
     `qos` says what the caller wants of time and ranges (`QoS`). `trust_gh` rewrites even where no validator guarantees
     that ``gh`` is true: documents with a wrong ``gh`` would be missed, and it is the caller's word that there are none.
-    `info` replaces what would be read from the deployment's metadata.
+    `info` replaces what would be read from the deployment's metadata. `filter_memory_mb` limits the filters of words
+    that are kept in memory for this collection, by all who use the same client.
     """
 
     _kind = Collection
@@ -281,6 +323,23 @@ class SpatialCollection(BaseCollection):
     def find(self, *arguments: Any, **options: Any) -> SpatialCursor:
         """As pymongo's; planned when the cursor is first read."""
         return SpatialCursor(self._collection, self._load_info, self._qos, arguments, options)
+
+    def find_stk(
+        self,
+        region: Mapping[str, Any] | None,
+        start: dt.datetime | None,
+        end: dt.datetime | None,
+        words: str | Sequence[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> SpatialCursor:
+        """Documents in a region, of the interval ``[start, end)``, with such words.
+
+        `region` is a GeoJSON geometry or what ``$geoWithin`` takes; `words` is an expression (``vaccine AND (clinic OR
+        NOT covid)``) or a list of words that must all be there; None leaves a part out. `filter` adds other conditions,
+        and `options` are those of `find`. ``{"$stk": {...}}`` in any filter means the same.
+        """
+        return self.find(_with_stk(filter, region, start, end, words), **options)
 
     def find_one(self, filter: Any = None, *arguments: Any, **options: Any) -> Any:
         """As pymongo's."""
@@ -390,6 +449,18 @@ class AsyncSpatialCollection(BaseCollection):
     def find(self, *arguments: Any, **options: Any) -> AsyncSpatialCursor:
         """As pymongo's; planned when the cursor is first read."""
         return AsyncSpatialCursor(self._collection, self._load_info, self._qos, arguments, options)
+
+    def find_stk(
+        self,
+        region: Mapping[str, Any] | None,
+        start: dt.datetime | None,
+        end: dt.datetime | None,
+        words: str | Sequence[str] | None = None,
+        filter: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncSpatialCursor:
+        """As `SpatialCollection.find_stk`."""
+        return self.find(_with_stk(filter, region, start, end, words), **options)
 
     async def find_one(self, filter: Any = None, *arguments: Any, **options: Any) -> Any:
         """As pymongo's."""

@@ -175,6 +175,14 @@ def rough_ranges(boxes: Sequence[Box], most: int) -> Ranges:
     return Ranges(lo, _ends(lo, bits))
 
 
+def cells_over(boxes: Sequence[Box], bits: int, most: int) -> Cells | None:
+    """All cells of one precision that meet any of the boxes, ascending; None if there are more than so many."""
+    spans = [_spans(box, bits) for box in boxes]
+    if sum([(x1 - x0) * (y1 - y0) for x0, x1, y0, y1 in spans]) > most:
+        return None
+    return np.sort(_cells_of_boxes(boxes, bits)) if boxes else np.zeros(0, dtype=np.uint64)
+
+
 @dataclass(frozen=True)
 class _Leaves:
     """Cells given by their first 60-bit cell and their precision, each with its status and what it costs; unsorted."""

@@ -18,7 +18,7 @@ from pymongo.cursor import Cursor
 from pymongo.errors import InvalidOperation
 
 from spatialnosql.deadline import Deadline
-from spatialnosql.found import AsyncFound, Found
+from spatialnosql.found import AsyncFound, Found, Source
 from spatialnosql.info import CollectionInfo
 from spatialnosql.nearest import RingSource
 from spatialnosql.projection import widened
@@ -28,6 +28,10 @@ from spatialnosql.rewrite.bound_near import windows, within_window
 from spatialnosql.rewrite.planning import plan_find
 from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps, listed, run, run_async
+from spatialnosql.stk.finding import named_plan, pruned_plan
+from spatialnosql.stk.operator import expand
+from spatialnosql.stk.pruned_find import PrunedFind
+from spatialnosql.stk.settings import STK_FIELD
 
 _FIND_NAMES = tuple(inspect.signature(Cursor.__init__).parameters)[2:]  # behind self and the collection
 _FOREIGN = ("hint", "collation", "min", "max", "cursor_type", "return_key", "show_record_id", "oplog_replay")
@@ -163,7 +167,9 @@ class BaseCursor:
         if self._actual is None:
             info = yield from self._load_info()
             unchanged = self._opaque or _no_mapping(self._options["filter"])
-            self._plan = plan = planned(self._collection, info, self._qos, self._options, unchanged)
+            self._plan = plan = yield from planned_steps(
+                self._collection, info, self._qos, self._options, unchanged
+            )
             options = self._options_sent()
             if plan.settled is not None or plan.rings is not None:
                 self._actual = in_client(self._collection, plan, info, options)
@@ -279,13 +285,39 @@ class BaseCursor:
         return (self._actual if self._actual is not None else self._template).address  # type: ignore[no-any-return]
 
 
+def planned_steps(
+    collection: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any], unchanged: str | None = None
+) -> Steps[Plan]:
+    """The plan of a find with these options, also by filters of words that have to be looked at on the server."""
+    given = options["filter"] or {}
+    plain = given if unchanged else expand(given, info)
+    options = {**options, "filter": plain}
+    if info.stk is not None and not (unchanged or unchanged_reason(options)):
+        pruned = yield from _pruned(collection, info, qos, options)
+        if pruned is not None:
+            return pruned
+    plan = planned(collection, info, qos, options, unchanged)
+    if plain is not given and not plan.rewritten:
+        plan = replace(plan, filter=plain, rewritten=True, rules=("expand_stk",))
+    return plan
+
+
+def _pruned(
+    collection: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
+) -> Steps[Plan | None]:
+    """The plan by filters of words, if the find is of that kind."""
+    wanted = options["filter"]
+    if options.get("sort") or qos.form == "server":
+        return (yield from named_plan(collection, wanted, info, qos, options))
+    if not can_settle_documents(collection) or _needs(info, options, seal=True) is None:
+        return None
+    return (yield from pruned_plan(collection, wanted, info, qos, options.get("session")))
+
+
 def planned(
     collection: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any], unchanged: str | None = None
 ) -> Plan:
     """The plan of a find with these options."""
-    sort = options.get("sort")
-    # The server keeps only the first few of a sort that has a limit, and that is better done there.
-    fits = not (sort and options.get("limit")) and not _at_one_moment(collection, options)
     near = near_limit(options)
     return plan_find(
         options["filter"] or {},
@@ -294,9 +326,17 @@ def planned(
         limit=near,
         skip=options.get("skip", 0) if near else 0,
         unchanged=unchanged or unchanged_reason(options),
-        is_sorted=bool(sort),
-        readable=fits and can_settle_documents(collection) and _needs(info, options) is not None,
+        is_sorted=bool(options.get("sort")),
+        readable=_can_settle(collection, info, options),
     )
+
+
+def _can_settle(collection: Any, info: CollectionInfo, options: Mapping[str, Any]) -> bool:
+    """Whether the client can settle the documents of a find."""
+    # The server keeps only the first few of a sort that has a limit, and that is better done there.
+    if (options.get("sort") and options.get("limit")) or _at_one_moment(collection, options):
+        return False
+    return can_settle_documents(collection) and _needs(info, options) is not None
 
 
 def _at_one_moment(collection: Any, options: Mapping[str, Any]) -> bool:
@@ -304,8 +344,11 @@ def _at_one_moment(collection: Any, options: Mapping[str, Any]) -> bool:
     return options.get("session") is None and collection.read_concern.level == "snapshot"
 
 
-def _needs(info: CollectionInfo, options: Mapping[str, Any], *, place: bool = True) -> Any:
-    return widened(options.get("projection"), ("_id", info.gh, *((info.location,) if place else ())))
+def _needs(
+    info: CollectionInfo, options: Mapping[str, Any], *, place: bool = True, seal: bool = False
+) -> Any:
+    needed = ["_id", info.gh, *((info.location,) if place else ()), *((STK_FIELD,) if seal else ())]
+    return widened(options.get("projection"), needed)
 
 
 def in_client(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Found:
@@ -314,8 +357,13 @@ def in_client(collection: Any, plan: Plan, info: CollectionInfo, options: dict[s
     if limit < 0 and batch_size:
         limit = min(-limit, batch_size)  # a negative limit wants one batch, and no more
     wanted = {"skip": options.get("skip", 0), "limit": abs(limit), "batch_size": batch_size}
-    reader = Reader(collection, info, options, _needs(info, options, place=plan.rings is not None))
-    source = RingSource(reader, plan.rings) if plan.rings is not None else SettledFind(reader, plan, options)
+    needed = _needs(info, options, place=plan.rings is not None, seal=plan.pruned is not None)
+    reader = Reader(collection, info, options, needed)
+    source: Source
+    if plan.rings is not None:
+        source = RingSource(reader, plan.rings)
+    else:
+        source = PrunedFind(reader, plan, options) if plan.pruned else SettledFind(reader, plan, options)
     return Found((), source, deadline=reader.deadline, **wanted)
 
 

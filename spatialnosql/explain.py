@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spatialnosql.cursor import planned, unchanged_reason
+from spatialnosql.cursor import planned_steps, unchanged_reason
 from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
@@ -15,6 +15,7 @@ from spatialnosql.rewrite.bound_near import windows, within_window
 from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.rewrite.ring_near import first_ring
 from spatialnosql.steps import Steps, call
+from spatialnosql.stk.operator import expand
 
 # What a find command calls the options of pymongo's find.
 _FIND_OPTIONS = {"projection": "projection", "sort": "sort", "limit": "limit", "skip": "skip", "hint": "hint"}
@@ -65,7 +66,8 @@ def explain_steps(
     """Explain a filter (a mapping) or a pipeline (a list of stages). The server runs both ways."""
     if not isinstance(query, Mapping):
         return (yield from _explain_pipeline(collection, query, info, qos, options))
-    plan = planned(collection, info, qos, {**options, "filter": query})
+    query = expand(query, info)
+    plan = yield from planned_steps(collection, info, qos, {**options, "filter": query})
     shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
     if isinstance(shared.get("sort"), Sequence):
         shared["sort"] = dict(shared["sort"])

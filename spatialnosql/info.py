@@ -11,6 +11,7 @@ from spatialnosql.costs import Costs
 from spatialnosql.experience import Experience
 from spatialnosql.expression import Form, geohash_expression
 from spatialnosql.histogram import Histogram
+from spatialnosql.stk.settings import StkSettings
 
 GH_FIELD = "gh"
 
@@ -53,6 +54,8 @@ class CollectionInfo:
     adopted: bool = True  # whether there is metadata: if not, location and gh are only defaults
     costs: Costs = field(default_factory=Costs)
     analyzed: dt.datetime | None = None  # when the histogram was counted
+    stk: StkSettings | None = None  # set up for queries by place, time and words
+    why_no_stk: str | None = None
     experience: Experience = field(default_factory=Experience, compare=False, repr=False)
     plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, compare=False, repr=False)
     """Plans made with this, by query: see `spatialnosql.rewrite.remember`."""

@@ -25,6 +25,8 @@ from spatialnosql.geohash import END_OF_STRINGS
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import GH_FIELD, CollectionInfo, Index, ShardRange, true_gh
 from spatialnosql.steps import Steps, call, listed
+from spatialnosql.stk.seals import true_seal
+from spatialnosql.stk.settings import StkSettings
 
 DATABASE, COLLECTION = "spatialnosql", "collections"
 READY, ADOPTING = "ready", "adopting"
@@ -70,6 +72,7 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
     indexes = yield from listed(collection.list_indexes) if found[0]["type"] != "view" else _nothing()
     shards = yield from _shard_ranges(collection, namespace, stored)
     histogram = stored.get("histogram")
+    stk, why_no_stk = _stk(found[0], stored)
     return CollectionInfo(
         namespace,
         stored["location"],
@@ -82,6 +85,8 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         _why_not(found[0], stored, trust_gh),
         costs=Costs.of_document(stored.get("costs", {})),
         analyzed=stored.get("analyzed"),
+        stk=stk,
+        why_no_stk=why_no_stk,
     )
 
 
@@ -105,21 +110,35 @@ def _why_not(found: Mapping[str, Any], stored: Mapping[str, Any], trust_gh: bool
     return "no validator guarantees that gh is true (see `spatialnosql adopt`, or pass trust_gh=True)"
 
 
+def _stk(found: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[StkSettings | None, str | None]:
+    """The settings for queries by words, if the server guarantees what they rest on; else why there are none."""
+    if "stk" not in stored:
+        return None, None
+    settings = StkSettings.from_document(stored["stk"])
+    if _has_clause(found.get("options", {}), true_seal(settings, stored.get("gh", GH_FIELD))):
+        return settings, None
+    return None, "its validator does not guarantee the seals any more: run `spatialnosql stk enable` again"
+
+
 def is_guaranteed(options: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Whether the options of a collection make the server refuse every write whose ``gh`` is wrong."""
-    if (
-        options.get("validationLevel", "strict") != "strict"
-        or options.get("validationAction", "error") != "error"
-    ):
-        return False
     clause = true_gh(
         stored["location"],
         stored.get("gh", GH_FIELD),
         stored.get("form", "any"),
         unhashed=bool(stored.get("unhashed", False)),
     )
+    return _has_clause(options, clause)
+
+
+def _has_clause(options: Mapping[str, Any], clause: Mapping[str, Any]) -> bool:
+    """Whether the server refuses every write that a clause forbids: ours alone, or beside the user's own."""
+    if (
+        options.get("validationLevel", "strict") != "strict"
+        or options.get("validationAction", "error") != "error"
+    ):
+        return False
     validator = options.get("validator", {})
-    # Ours alone, or beside the user's own.
     parts = [validator, *validator.get("$and", [])]
     wanted = bson.encode(clause)
     return any(bson.encode(part) == wanted for part in parts)

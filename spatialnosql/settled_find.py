@@ -24,16 +24,16 @@ _FIRST_BATCH = 2_000  # when no more candidates than this are expected, they com
 class SettledFind:
     """The documents of a plan, batch by batch; a `Source` of `Found`."""
 
-    def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any]) -> None:
+    def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any], *, stripped: bool = True) -> None:
         assert plan.settled is not None
         assert plan.filter is not None
-        self._reader, self._plan, self._settled = reader, plan, plan.settled
+        self._reader, self._plan, self._settled, self._stripped = reader, plan, plan.settled, stripped
         self._batch_size = _batch_size(plan, options)
         given: dict[str, Any] = {"batch_size": self._batch_size}
         if options.get("sort"):
             given["sort"] = options["sort"]
         self.cursor = reader.find(plan.filter, plan.hint, **given)
-        self._seen = 0
+        self.seen = 0  # candidates
 
     @property
     def cursor_id(self) -> int | None:
@@ -52,11 +52,11 @@ class SettledFind:
         if not documents:
             if not self._settled.others:
                 experience = self._reader.info.experience
-                experience.learn(self._settled.cover, self._settled.expected, self._seen)
+                experience.learn(self._settled.cover, self._settled.expected, self.seen)
             return None
-        self._seen += len(documents)
+        self.seen += len(documents)
         kept = yield from self._inside(documents)
-        return self._reader.widened.strip(kept)
+        return self._reader.widened.strip(kept) if self._stripped else kept
 
     def _inside(self, documents: list[Any]) -> Steps[list[Any]]:
         gh = self._reader.info.gh
@@ -74,7 +74,9 @@ class SettledFind:
             unsure = unsure[closely == UNSURE]
         if unsure.size:
             asked = [documents[at] for at in unsure.tolist()]
-            keep[unsure] = yield from self._reader.confirmed(asked, self._settled.tests, self._plan.hint)
+            keep[unsure] = yield from self._reader.confirmed(
+                asked, self._settled.tests, self._reader.info.gh_index
+            )
         return documents if keep.all() else list(compress(documents, keep.tolist()))
 
     def explained(self) -> Steps[Any]:

@@ -124,6 +124,7 @@ class Plan:
     near: NearWindow | None = None
     settled: Settled | None = None
     rings: Rings | None = None
+    pruned: Any = None  # by filters of words: a `spatialnosql.stk.planning.Look`
     hasty: bool = False  # the shape was not even read: if the query comes again, it will be
 
     def describe(self) -> dict[str, Any]:

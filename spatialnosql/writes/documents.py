@@ -21,6 +21,8 @@ from spatialnosql.expression import Form
 from spatialnosql.geohash import point_to_geohash
 from spatialnosql.geometry import GEOJSON_TYPES, PLAIN_CRS
 from spatialnosql.info import CollectionInfo
+from spatialnosql.stk.settings import StkSettings
+from spatialnosql.writes.unseal import fresh_document
 
 # What is read to be sent back or compared must survive the way through Python unchanged, whatever its type.
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_AUTO)
@@ -128,8 +130,12 @@ def with_gh(
         return document
     gh = gh_of(document, info, codec_options)
     if isinstance(document, RawBSONDocument):
+        if info.stk is not None:
+            document = _raw_fresh(document, info.stk)
         return _raw_with_gh(document, info.gh, gh)
     copy = dict(document)
+    if info.stk is not None:
+        fresh_document(copy, info.stk)
     if gh is None:
         copy.pop(info.gh, None)
     else:
@@ -147,6 +153,12 @@ def _raw_with_gh(document: RawBSONDocument, field: str, gh: str | None) -> RawBS
         document = RawBSONDocument(bson.encode(kept))
     body = bytes(document.raw)[4:-1] + (bson.encode({field: gh})[4:-1] if gh is not None else b"")
     return RawBSONDocument((len(body) + 5).to_bytes(4, "little") + body + b"\0")
+
+
+def _raw_fresh(document: RawBSONDocument, settings: StkSettings) -> RawBSONDocument:
+    """A raw document without a seal, its words read from its text where it brings none."""
+    fresh = fresh_document(dict(document), settings)
+    return document if fresh.keys() == document.keys() else RawBSONDocument(bson.encode(fresh))
 
 
 def to_insert(

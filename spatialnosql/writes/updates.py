@@ -17,6 +17,7 @@ from spatialnosql.expression import geohash_expression
 from spatialnosql.info import CollectionInfo
 from spatialnosql.writes.documents import as_stored, gh_of_location
 from spatialnosql.writes.simulate import ARITHMETIC, ARRAY_OPERATORS, UNKNOWN, NotViable, Operation, apply
+from spatialnosql.writes.unseal import unsealed
 from spatialnosql.writes.upserts import equalities, inserted_by
 
 Kind: TypeAlias = Literal["as it is", "send", "one by one"]
@@ -56,10 +57,25 @@ def plan_update(
     if not isinstance(filter, Mapping):
         return UpdatePlan("as it is", update, "the filter is no document")
     if isinstance(update, list):
-        return _plan_pipeline(update, filter, info, upsert=upsert, many=many)
+        pipeline_plan = _plan_pipeline(update, filter, info, upsert=upsert, many=many)
+        return unsealed(pipeline_plan, [path for stage in update for path in _stage_paths(stage)], info)
     if not _is_update(update):
         return UpdatePlan("as it is", update, "it is no update that the server takes")
     every = list(_operations(update))
+    plan = _plan_operators(update, every, filter, info, upsert=upsert, many=many, codec_options=codec_options)
+    return unsealed(plan, [path for one in every for path in _paths(one)], info)
+
+
+def _plan_operators(
+    update: Mapping[str, Any],
+    every: list[Operation],
+    filter: Mapping[str, Any],
+    info: CollectionInfo,
+    *,
+    upsert: bool,
+    many: bool,
+    codec_options: CodecOptions[Any],
+) -> UpdatePlan:
     if any(info.gh in (path.split(".")[0] for path in _paths(one)) for one in every):
         return UpdatePlan("as it is", update, f"it sets {info.gh} itself, for the server to judge")
     touching = tuple(

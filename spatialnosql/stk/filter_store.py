@@ -1,0 +1,229 @@
+"""Where filters live: on the server, in pieces that are only ever added.
+
+``spatialnosql.stk`` has one small document for each collection: which set of filters is in force, for which settings,
+and its *tick*, which counts publications. ``spatialnosql.stk_filters`` has the pieces: the keys that one writer added
+to one filter cube, and for each publication a directory of the cubes it touched.
+
+A writer adds its pieces, then publishes, and only then are there documents with such seals. So whoever reads the tick
+knows of every document that was sealed at that moment, however many writers there are; a writer that dies leaves keys
+without documents, which cost a look and hide nothing. A document that was there before, and gets its seal now, could be
+lost to a query that read the tick just before: so seals wait for `State.grace_s` after they were published, and a query
+that takes longer than that looks again (`finding`).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from bson import ObjectId
+from bson.binary import Binary
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+from pymongo.write_concern import WriteConcern
+
+from spatialnosql.errors import SpatialNoSQLError
+from spatialnosql.metadata import DATABASE
+from spatialnosql.steps import Steps, call, listed
+from spatialnosql.stk.keys import Keys, union
+from spatialnosql.stk.settings import Ints
+
+STATES, PIECES = "stk", "stk_filters"
+GRACE_S = 20.0
+"""Between publishing keys and sealing documents that were there already."""
+_MOST_KEYS = 2_000_000  # of a piece: 8 MB, half of what a document holds
+_MOST_CUBES = 1_000_000  # of a part of a directory
+_AT_ONCE = 500  # pieces in one insert
+
+
+@dataclass(frozen=True)
+class State:
+    """Which filters are in force, of which settings, and how often something was published."""
+
+    filters: Any  # ObjectId of the set
+    tick: int
+    settings: str  # their digest
+    grace_s: float = GRACE_S
+    paused: bool = False  # documents are being sealed anew: nobody must go by filters
+
+
+def states(collection: Any) -> Any:
+    """The states of the deployment that a collection is on: read from where they are written."""
+    return collection.database.client[DATABASE].get_collection(
+        STATES,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("majority"),
+        write_concern=WriteConcern("majority"),
+    )
+
+
+def pieces(collection: Any) -> Any:
+    """The pieces of the deployment that a collection is on."""
+    return collection.database.client[DATABASE].get_collection(
+        PIECES,
+        read_preference=ReadPreference.PRIMARY,
+        read_concern=ReadConcern("majority"),
+        write_concern=WriteConcern("majority"),
+    )
+
+
+def namespace_of(collection: Any) -> str:
+    """The name under which a collection's state is kept."""
+    return f"{collection.database.name}.{collection.name}"
+
+
+# -- reading, for both clients ----------------------------------------------------------------------------
+
+
+def read_state(collection: Any) -> Steps[State | None]:
+    """The state of a collection's filters now; None if it has none."""
+    found = yield from call(states(collection).find_one, {"_id": namespace_of(collection)})
+    return None if found is None else _state(found)
+
+
+def _state(found: Mapping[str, Any]) -> State:
+    grace_s, paused = float(found.get("grace_s", GRACE_S)), bool(found.get("paused", False))
+    return State(found["filters"], found["tick"], found["settings"], grace_s, paused)
+
+
+def read_directories(collection: Any, filters: Any, seen: Iterable[Any] = ()) -> Steps[dict[Any, Ints]]:
+    """The filter cubes of each publication, by the publication's name, but for those that were seen."""
+    wanted = {"f": filters, "q": None, "_id": {"$nin": list(seen)}}
+    found = yield from listed(pieces(collection).find, wanted, {"cubes": 1})
+    return {part["_id"]: np.frombuffer(part["cubes"], dtype="<i8") for part in found}
+
+
+def read_filters(collection: Any, filters: Any, cubes: list[int]) -> Steps[dict[int, Keys]]:
+    """The filters of some cubes, from all their pieces; a cube without any is not in the answer."""
+    found = yield from listed(pieces(collection).find, {"f": filters, "q": {"$in": cubes}}, {"q": 1, "k": 1})
+    by_cube: dict[int, list[Keys]] = {}
+    for piece in found:
+        by_cube.setdefault(piece["q"], []).append(np.frombuffer(piece["k"], dtype="<u4"))
+    return {cube: union(several) for cube, several in by_cube.items()}
+
+
+# -- writing ----------------------------------------------------------------------------------------------
+
+
+class Busy(SpatialNoSQLError):  # noqa: N818 - a state, not a fault
+    """Filters are being rebuilt, or cannot be while others write to them."""
+
+
+@contextmanager
+def writing(collection: Any, what: str) -> Iterator[State]:
+    """Be a writer, to the set of filters in force. As long as there are writers nobody can put another set in force.
+
+    A writer that fails or is killed stays listed, since documents of its may be there whose keys are in this set only.
+    """
+    name, writer = namespace_of(collection), str(ObjectId())
+    entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc)}
+    found = states(collection).find_one_and_update(
+        {"_id": name, "rebuilding": None}, {"$set": {f"writers.{writer}": entry}}
+    )
+    if found is None:
+        raise Busy(
+            f"the filters of {name} are being rebuilt, or there are none; see `spatialnosql stk status`"
+        )
+    yield _state(found)
+    states(collection).update_one({"_id": name}, {"$unset": {f"writers.{writer}": ""}})
+
+
+def add_pieces(collection: Any, filters: Any, cubes: Iterable[int], keys: Iterable[Keys]) -> int:
+    """Add keys to cubes; how many pieces that took. They count once they are published."""
+    target, added = pieces(collection), 0
+    waiting: list[dict[str, Any]] = []
+    for cube, some in zip(cubes, keys, strict=True):
+        for start in range(0, len(some), _MOST_KEYS):
+            part = Binary(some[start : start + _MOST_KEYS].astype("<u4").tobytes())
+            waiting.append({"f": filters, "q": int(cube), "k": part})
+        if len(waiting) >= _AT_ONCE:
+            added += len(target.insert_many(waiting, ordered=False).inserted_ids)
+            waiting = []
+    if waiting:
+        added += len(target.insert_many(waiting, ordered=False).inserted_ids)
+    return added
+
+
+def publish(collection: Any, filters: Any, cubes: Ints) -> None:
+    """Let everyone know of the pieces added to these cubes: directory first, then the tick that makes them look."""
+    for start in range(0, len(cubes), _MOST_CUBES):
+        part = Binary(np.asarray(cubes[start : start + _MOST_CUBES], dtype="<i8").tobytes())
+        pieces(collection).insert_one({"f": filters, "q": None, "cubes": part})
+    states(collection).update_one({"_id": namespace_of(collection)}, {"$inc": {"tick": 1}})
+
+
+def begin(collection: Any, settings: str, *, grace_s: float = GRACE_S) -> tuple[State, bool]:
+    """Give a collection an empty set of filters, unless it has one; paused, until its documents are sealed.
+
+    Its state, and whether it is new.
+    """
+    pieces(collection).create_index([("f", 1), ("q", 1)])
+    fresh = {
+        "filters": ObjectId(),
+        "tick": 0,
+        "settings": settings,
+        "grace_s": grace_s,
+        "paused": True,
+        "writers": {},
+    }
+    name = {"_id": namespace_of(collection)}
+    done = states(collection).update_one(name, {"$setOnInsert": fresh}, upsert=True)
+    return _state(states(collection).find_one(name)), done.did_upsert
+
+
+def pause(collection: Any) -> None:
+    """Let nobody go by filters any more, and wait for those who do."""
+    found = states(collection).find_one_and_update(
+        {"_id": namespace_of(collection)}, {"$set": {"paused": True}, "$inc": {"tick": 1}}
+    )
+    if found is not None and not found.get("paused"):
+        time.sleep(_state(found).grace_s)
+
+
+def resume(collection: Any) -> None:
+    """Let everybody go by the filters in force."""
+    states(collection).update_one(
+        {"_id": namespace_of(collection)}, {"$set": {"paused": False}, "$inc": {"tick": 1}}
+    )
+
+
+@contextmanager
+def rebuilding(collection: Any, settings: str, *, force: bool = False) -> Iterator[Any]:
+    """Be the only one to write: a new set to fill, in force at the end, when the old one is deleted.
+
+    `force` does so though writers are listed: they must be known to be dead.
+    """
+    name = namespace_of(collection)
+    alone: dict[str, Any] = {"_id": name} if force else {"_id": name, "writers": {}}
+    new = ObjectId()
+    old = states(collection).find_one_and_update(alone, {"$set": {"rebuilding": new, "writers": {}}})
+    if old is None:
+        raise Busy(_who_writes(collection, name))
+    yield new
+    done = states(collection).update_one(
+        {"_id": name, "rebuilding": new},
+        {"$set": {"filters": new, "settings": settings}, "$unset": {"rebuilding": ""}, "$inc": {"tick": 1}},
+    )
+    if not done.matched_count:
+        raise Busy(f"the filters of {name} were rebuilt by someone else meanwhile; this work is void")
+    pieces(collection).delete_many({"f": old["filters"]})
+
+
+def _who_writes(collection: Any, name: str) -> str:
+    found = states(collection).find_one({"_id": name})
+    if found is None:
+        return f"{name} has no filters; see `spatialnosql stk enable`"
+    who = [f"{one['what']} since {one['at']:%Y-%m-%d %H:%M} UTC" for one in found.get("writers", {}).values()]
+    return f"others write to the filters of {name}: {', '.join(who)}. If they are dead, use --force"
+
+
+def forget(collection: Any) -> None:
+    """Delete a collection's filters and its state."""
+    found = states(collection).find_one_and_delete({"_id": namespace_of(collection)})
+    if found is not None:
+        pieces(collection).delete_many({"f": found["filters"]})

@@ -1,0 +1,141 @@
+"""The documents of a pruned find: each once, and none lost to those who seal and change documents meanwhile.
+
+A document moves in the index when it gets its seal (from null, where the fresh are, to its cube) and when it loses it.
+One scan of a few documents sees one moment, and nothing of that. In a longer one:
+
+- Sealed meanwhile, a document is met fresh or in its cube, which lies behind in the scan, or twice. Its keys were
+  published a grace before, and so are known to a find that is not older than that.
+- Unsealed meanwhile, it may be met nowhere: so the fresh are looked at once more at the end. It is fresh still, for
+  seals come a grace after.
+
+A find that takes longer than the grace (its reader is slow, most likely) ends with all documents of the region, as if
+there were no filters. What was given already is known by its name and is not given again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import compress
+from typing import Any, TypeAlias
+
+import bson
+import numpy as np
+from numpy.typing import NDArray
+
+from spatialnosql.reading import Reader
+from spatialnosql.rewrite.plan import Plan
+from spatialnosql.settled_find import SettledFind
+from spatialnosql.steps import Steps
+from spatialnosql.stk.planning import Look, now_s, sent_filter, unpruned_filter
+from spatialnosql.stk.settings import STK_FIELD
+
+_ONE_MOMENT = 500  # candidates that a server surely reads without letting others in between,
+_ONE_MOMENT_S = 0.010  # in so short a time
+
+
+Names: TypeAlias = NDArray[np.uint64]
+
+
+class PrunedFind:
+    """The documents of a plan, batch by batch; a `Source` of `Found`."""
+
+    def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any]) -> None:
+        assert isinstance(plan.pruned, Look)
+        self._reader, self._plan, self._look, self._options = reader, plan, plan.pruned, options
+        self._part = SettledFind(reader, plan, options, stripped=False)
+        self._given: list[list[Any] | Names] = []  # of each batch its _ids, or their hashes
+        self._fresh: set[int] = set()  # hashes of the fresh ones given
+        self._looks = 0
+        self._complete = False
+
+    @property
+    def cursor_id(self) -> int | None:
+        """Of the server's cursor."""
+        return self._part.cursor_id
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Of the server."""
+        return self._part.address
+
+    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
+        """The next documents, each once."""
+        documents = yield from self._part.next_batch(everything=everything)
+        while documents is None:
+            if not self._look_again():
+                return None
+            documents = yield from self._part.next_batch(everything=everything)
+        kept = self._not_given(documents) if self._looks else self._sealed_once(documents)
+        if len(self._given) == 1 and isinstance(self._given[0], list):
+            self._given[0] = self._names(self._given[0])  # most finds have one batch, and never get here
+        self._given.append([document["_id"] for document in kept])
+        if len(self._given) > 1:
+            self._given[-1] = self._names(self._given[-1])
+        return self._reader.widened.strip(kept)
+
+    def _sealed_once(self, documents: list[Any]) -> list[Any]:
+        """Without those that came fresh before, and come again now that they are sealed."""
+        if not self._fresh and not any(map(_is_fresh, documents)):
+            return documents
+        kept = []
+        for document, name in zip(
+            documents, self._names([one["_id"] for one in documents]).tolist(), strict=True
+        ):
+            if name not in self._fresh:
+                kept.append(document)
+            if _is_fresh(document):
+                self._fresh.add(name)
+        return kept
+
+    def _not_given(self, documents: list[Any]) -> list[Any]:
+        given = [self._names(some) for some in self._given]
+        names = self._names([document["_id"] for document in documents])
+        new = ~np.isin(names, np.concatenate([names[:0], *given]))
+        return list(compress(documents, new.tolist()))
+
+    def _names(self, ids: list[Any] | Names) -> Names:
+        """64 bits of each ``_id``, whatever its type."""
+        if not isinstance(ids, list):
+            return ids
+        codec = self._reader.collection.codec_options
+        digests = [
+            hashlib.blake2b(bson.encode({"": one}, codec_options=codec), digest_size=8).digest()
+            for one in ids
+        ]
+        return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+    def _look_again(self) -> bool:
+        """Whether there is more to read: the fresh ones once more; or, if it took too long, all of the region."""
+        if self._complete:
+            return False
+        elapsed_s = now_s() - self._look.started_s
+        pruned, gh = self._look.pruned, self._reader.info.gh
+        if elapsed_s >= pruned.grace_s:
+            self._complete = True
+            sent, hint = unpruned_filter(pruned, self._look.asked, gh), self._reader.info.gh_index
+        elif self._looks or (
+            len(self._given) <= 1 and self._part.seen <= _ONE_MOMENT and elapsed_s <= _ONE_MOMENT_S
+        ):
+            return False
+        else:
+            empty = tuple(replace(group, cubes=[]) for group in pruned.groups)
+            sent, hint = sent_filter(replace(pruned, groups=empty), self._look.asked, gh), self._plan.hint
+        self._looks += 1
+        plan = replace(self._plan, filter=sent, hint=hint)
+        self._part = SettledFind(self._reader, plan, self._options, stripped=False)
+        return True
+
+    def explained(self) -> Steps[Any]:
+        """What the server says of the scan."""
+        return (yield from self._part.explained())
+
+    def close(self) -> Steps[None]:
+        """Let the server forget the cursor."""
+        yield from self._part.close()
+
+
+def _is_fresh(document: Mapping[str, Any]) -> bool:
+    stk = document.get(STK_FIELD)
+    return not isinstance(stk, Mapping) or stk.get("c") is None

@@ -1,0 +1,53 @@
+"""The seal of a document: the server's own word that its place, time and words are those that went into the filters.
+
+``stk: {c, s}`` has the number of the data cube and a hash of it together with the time, the geohash and the words. A
+validator makes the server refuse any write, by any client, after which the hash is not true. So a document either has a
+true seal, and then its keys were published before; or it has none, and then every query looks at it (it is *fresh*).
+Whoever changes a sealed document takes the seal away, ``{$unset: {stk: ""}}``: `SpatialCollection` does so by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from spatialnosql.stk.settings import CUBE_FIELD, SEAL_FIELD, StkSettings
+
+# How MongoDB's `$toHashedIndexKey` hashes values (MD5, the first 64 bits): a seed, then for each value the class of its
+# type, its name if it stands in an array, and its bytes.
+_SEED, _END = struct.pack("<i", 0), struct.pack("<i", 0)
+_NUMBER, _STRING, _ARRAY, _DATE = (struct.pack("<i", kind) for kind in (10, 15, 25, 45))
+
+
+def seal_expression(settings: StkSettings, gh: str) -> dict[str, Any]:
+    """What the server computes as the seal."""
+    # One list is one value here, unlike with other operators.
+    return {"$toHashedIndexKey": [f"${CUBE_FIELD}", f"${settings.time}", f"${gh}", f"${settings.words}"]}
+
+
+def true_seal(settings: StkSettings, gh: str) -> dict[str, Any]:
+    """The filter that documents without a seal, or with a true one, pass: a clause of the validator."""
+    fresh = {"$in": [{"$type": f"${CUBE_FIELD}"}, ["missing", "null"]]}
+    return {"$expr": {"$or": [fresh, {"$eq": [f"${SEAL_FIELD}", seal_expression(settings, gh)]}]}}
+
+
+def seal_of(cube: int, at_ms: int, gh: str, words: Sequence[str]) -> int:
+    """The same seal, computed here."""
+    digest = hashlib.md5(usedforsecurity=False)
+    parts = [_SEED, _ARRAY]
+    parts += [_NUMBER, b"0\0", struct.pack("<q", cube)]
+    parts += [_DATE, b"1\0", struct.pack("<q", at_ms)]
+    parts += [_STRING, b"2\0", _string(gh)]
+    parts += [_ARRAY, b"3\0"]
+    for at, word in enumerate(words):
+        parts += [_STRING, b"%d\0" % at, _string(word)]
+    parts += [_END, _END]
+    digest.update(b"".join(parts))
+    return int(struct.unpack("<q", digest.digest()[:8])[0])
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("<i", len(encoded) + 1) + encoded + b"\0"
