@@ -50,6 +50,7 @@ REGISTRY: tuple[Benchmark, ...] = (
         "benchmarks.spark_join",
         "points counted by polygon: the Spark job beside SedonaDB and shapely",
     ),
+    Benchmark("stk", "benchmarks.stk", "place, time and words: filters beside the native indexes"),
     Benchmark(
         "partitioning", "benchmarks.partitioning", "who holds which subscriptions: all planners of partitions"
     ),

@@ -15,6 +15,7 @@ from spatialnosql.rewrite.bound_near import windows, within_window
 from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.rewrite.ring_near import first_ring
 from spatialnosql.steps import Steps, call
+from spatialnosql.stk.finding import expand_pipeline, pruned_pipeline, pruned_plan
 from spatialnosql.stk.operator import expand
 
 # What a find command calls the options of pymongo's find.
@@ -91,7 +92,10 @@ def explain_steps(
 def _explain_pipeline(
     collection: Any, query: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
 ) -> Steps[Explanation]:
-    plan = rewrite_pipeline(query, info, qos=qos, unchanged=unchanged_reason(options))
+    query = expand_pipeline(query, info)
+    unchanged = unchanged_reason(options)
+    pruned = None if unchanged else (yield from pruned_pipeline(collection, query, info, qos, options))
+    plan = pruned or rewrite_pipeline(query, info, qos=qos, unchanged=unchanged)
     before = {"aggregate": collection.name, "pipeline": list(query), "cursor": {}}
     original = yield from _examined(collection, before)
     if not plan.rewritten:
@@ -109,11 +113,16 @@ def explain_count_steps(
     collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS
 ) -> Steps[Explanation]:
     """Explain a count. The server runs both ways, but for what the client settles."""
-    plan = plan_count(filter, info, qos=qos)
+    filter = expand(filter, info)  # noqa: A001 - the argument's own name
+    pruned = yield from pruned_plan(collection, filter, info, qos)
+    plan = pruned or plan_count(filter, info, qos=qos)
     original = yield from _examined(collection, _counting(collection, filter))
     if not plan.rewritten:
         return Explanation(plan, original, None)
     hint = {"hint": plan.hint} if plan.hint else {}
+    if pruned is not None:
+        command = {"find": collection.name, "filter": plan.filter, "projection": {"_id": 1}, **hint}
+        return Explanation(plan, original, (yield from _examined(collection, command)))
     if plan.settled is None:
         assert plan.filter is not None
         sent = yield from _examined(collection, {**_counting(collection, plan.filter), **hint})
