@@ -6,7 +6,8 @@ partition; what so many workers would do is computed from it: see `spatialnosql.
 
 - ``queries.Q1`` to ``Q3``: every planner with 8 workers and 4 dispatchers
 - ``scaling``: kd-tree, metric and hybrid on Q3 by number of workers (PS2Stream's figure 11)
-- ``topics``: S3-TM's planners by number of workers (its figures 9 to 12). Its own default is ``anycast``: words hashed,
+- ``topics``, ``tweets``: S3-TM's planners by number of workers, of topic-based subscriptions (its figures 9 to 12) and
+  of tweet-based ones (5 to 8). Its own default is ``anycast``: words hashed,
   subscriptions at the home of any of their words; ``hash`` files them under the rarest, as all others but SALB do
 
 Every plan's matches of some of the objects are compared with those of one index of all. ``--out DIR`` draws the curves.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from benchmarks.partitioning_data import (
     objects_of,
     read_texts,
     topic_subscriptions,
+    tweet_subscriptions,
     tweets,
 )
 from spatialnosql.subscriptions.index import Index
@@ -131,6 +133,12 @@ def run(options: Options) -> dict[str, Any]:
         options.repeats,
     )
     by_topic = {str(workers): topics.run(TOPIC_VARIANTS, workers) for workers in TOPIC_SCALES}
+    by_tweet = {
+        str(workers): replace(topics, table=tweet_subscriptions(corpus, sizes["topics"], options.seed)).run(
+            TOPIC_VARIANTS, workers
+        )
+        for workers in TOPIC_SCALES
+    }
     result = {
         "benchmark": "partitioning",
         "n_points": sizes["objects"],
@@ -140,7 +148,8 @@ def run(options: Options) -> dict[str, Any]:
         "queries": queries,
         "scaling": scaling,
         "topics": by_topic,
-        **ratios(queries, by_topic),
+        "tweets": by_tweet,
+        **ratios(queries, by_topic, by_tweet),
     }
     result["plots"] = _plots(result, options)
     return result
@@ -154,7 +163,9 @@ def setting(corpus: Corpus, kind: Kind, sizes: dict[str, int], options: Options)
     return Setting(table, training, objects, numbered_from(added, len(table)), options.repeats)
 
 
-def ratios(queries: dict[str, Any], by_topic: dict[str, Any]) -> dict[str, dict[str, float]]:
+def ratios(
+    queries: dict[str, Any], by_topic: dict[str, Any], by_tweet: dict[str, Any]
+) -> dict[str, dict[str, float]]:
     """Hybrid beside the better of kd-tree and metric, and the best of all others; SALB beside hash."""
 
     def best(kind: str, names: tuple[str, ...]) -> float:
@@ -166,10 +177,11 @@ def ratios(queries: dict[str, Any], by_topic: dict[str, Any]) -> dict[str, dict[
         "hybrid_vs_best_baseline": {kind: best(kind, BASELINES) for kind in queries},
         "hybrid_vs_best_other": {kind: best(kind, others) for kind in queries},
         **{
-            f"salb_vs_{name}": {
+            f"salb_vs_{name}{suffix}": {
                 workers: figures["salb"]["throughput"] / figures[name]["throughput"]
-                for workers, figures in by_topic.items()
+                for workers, figures in by_workers.items()
             }
+            for suffix, by_workers in (("", by_topic), ("_tweets", by_tweet))
             for name in ("hash", "anycast")
         },
     }
@@ -215,13 +227,13 @@ def table(result: dict[str, Any]) -> str:
         rows = [[kind, *COLUMNS]]
         rows += [[name, *(_cell(one[key]) for key in COLUMNS)] for name, one in part["variants"].items()]
         lines += [*aligned(rows), ""]
-    for title, key in (("Q3", "scaling"), ("topics", "topics")):
+    for title, key in (("Q3", "scaling"), ("topics", "topics"), ("tweets", "tweets")):
         by_workers = result[key]
         names = list(next(iter(by_workers.values())))
         rows = [[f"{title}: tuples/s by workers", *by_workers]]
         rows += [[name, *(_cell(part[name]["throughput"]) for part in by_workers.values())] for name in names]
         lines += [*aligned(rows), ""]
-    for name in ("hybrid_vs_best_baseline", "hybrid_vs_best_other", "salb_vs_hash", "salb_vs_anycast"):
+    for name in (key for key in result if "_vs_" in key):
         lines.append(f"{name}: " + ", ".join(f"{key} {value:.2f}" for key, value in result[name].items()))
     lines += [f"drawn: {plot}" for plot in result["plots"] or ["nothing; --out DIR draws the curves"]]
     return "\n".join(lines)

@@ -92,10 +92,25 @@ def topic_subscriptions(world: World, vocabulary: Vocabulary, count: int, seed: 
     order = np.argsort(draw.random((count, TOPIC_WORDS)), axis=1)
     chosen = words[draw.integers(TOPICS, size=count)[:, None], order]
     members = [np.unique(row[:length]) for row, length in zip(chosen, lengths, strict=True)]
+    return _anywhere(members, vocabulary)
+
+
+def tweet_subscriptions(corpus: Corpus, count: int, seed: int) -> Table:
+    """S3-TM's tweet-based subscriptions (section 6.1): all the words of a tweet, anywhere; tweets picked at random."""
+    lengths = np.diff(corpus.offsets)
+    some = np.flatnonzero(lengths)
+    picked = np.random.default_rng([seed, 12]).choice(some, size=count, replace=count > some.size)
+    bounds = corpus.offsets.tolist()
+    members = [np.unique(corpus.terms[bounds[row] : bounds[row + 1]]) for row in picked.tolist()]
+    return _anywhere(members, corpus.vocabulary)
+
+
+def _anywhere(members: list[NDArray[Any]], vocabulary: Vocabulary) -> Table:
+    """Subscriptions to all of some words each, wherever they are said."""
     ends: NDArray[np.int64] = np.cumsum([0] + [own.size for own in members])
     return Table.of_rectangles(
-        np.tile([-180.0, -90.0, 180.0, 90.0], (count, 1)),
-        np.arange(count + 1),
+        np.tile([-180.0, -90.0, 180.0, 90.0], (len(members), 1)),
+        np.arange(len(members) + 1),
         ends,
         np.concatenate(members),
         vocabulary,

@@ -1,4 +1,4 @@
-"""The curves of the `partitioning` benchmark: PS2Stream's figure 11 and S3-TM's figures 10 to 12."""
+"""The curves of the `partitioning` benchmark: PS2Stream's figure 11 and S3-TM's figures 5 to 12."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from spatialnosql.errors import UsageError
 
 FORMATS = ("png", "svg")
+RELATIVE = "relative"
 COLOURS = {
     "hybrid": "#2a7f62", "kdtree": "#e0a458", "metric": "#9aa5b1", "salb": "#2a7f62", "hash": "#9aa5b1",
     "anycast": "#5d6673", "gc": "#c9ced6", "gfc": "#b08bbb", "gfcl": "#e0a458", "gnfcl": "#4f7cac",
@@ -24,15 +25,25 @@ def draw_curves(result: dict[str, Any], folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     curves = {
         "scaling_q3": ("scaling", "throughput", "Q3: tuples/s (simulated)"),
-        "topics_throughput": ("topics", "throughput", "Topics: objects/s (simulated)"),
-        "topics_spread": ("topics", "spread", "Topics: partitions an object goes to"),
-        "topics_imbalance": ("topics", "busy_imbalance", "Topics: busiest worker over the mean"),
     }
+    for part, title in (("topics", "Topic-based"), ("tweets", "Tweet-based")):
+        curves |= {
+            f"{part}_relative": (part, RELATIVE, f"{title}: throughput relative to SALB (simulated)"),
+            f"{part}_throughput": (part, "throughput", f"{title}: objects/s (simulated)"),
+            f"{part}_spread": (part, "spread", f"{title}: partitions an object goes to"),
+            f"{part}_imbalance": (part, "busy_imbalance", f"{title}: busiest worker over the mean"),
+        }
     return [
         name
         for stem, (part, key, title) in curves.items()
         for name in _draw(folder / stem, result[part], key, title)
     ]
+
+
+def _value(part: dict[str, Any], name: str, key: str) -> float:
+    if key == RELATIVE:
+        return float(part[name]["throughput"] / part["salb"]["throughput"])
+    return float(part[name][key])
 
 
 def _draw(stem: Path, by_workers: dict[str, Any], key: str, title: str) -> list[str]:
@@ -42,7 +53,7 @@ def _draw(stem: Path, by_workers: dict[str, Any], key: str, title: str) -> list[
     axes = figure.subplots()
     workers = [int(number) for number in by_workers]
     for name in next(iter(by_workers.values())):
-        values = [part[name][key] for part in by_workers.values()]
+        values = [_value(part, name, key) for part in by_workers.values()]
         axes.plot(workers, values, marker="o", label=name, color=COLOURS[name])
     axes.set_xscale("log", base=2)
     axes.set_xticks(workers, [str(number) for number in workers])

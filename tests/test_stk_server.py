@@ -378,6 +378,7 @@ def test_filters_that_are_lost(city: Any) -> None:
         sum(_same(spatial, query) for query in queries) == found
     )  # a filter that is not there prunes nothing
     states(city).delete_one({"_id": f"{city.database.name}.{city.name}"})
+    time.sleep(GRACE_S)
     assert sum(_same(spatial, query) for query in queries) == found
     assert not _pruned(spatial, queries[0])
     done = enable(city, grace_s=GRACE_S)

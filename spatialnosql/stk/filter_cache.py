@@ -7,7 +7,9 @@ documents, and the server is not asked about it (the paper's section 5.3).
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -36,6 +38,19 @@ class Counters:
     absent: int = 0  # cubes that the global filter knew not to exist
 
 
+@dataclass(frozen=True)
+class Fresh:
+    """The state of the filters, and when it was read."""
+
+    state: State
+    read_s: float
+
+
+def now_s() -> float:
+    """A clock that goes on while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class FilterCache:
     """The filters of one collection, for any number of threads."""
 
@@ -45,6 +60,7 @@ class FilterCache:
         self.counters = Counters()
         self._lock = threading.Lock()
         self._state: State | None = None
+        self._read_s = -math.inf  # when the state was read
         self._seen: set[Any] = set()  # publications
         self._cubes: Ints = np.zeros(0, dtype=np.int64)
         self._kept: OrderedDict[int, Keys] = OrderedDict()
@@ -60,14 +76,29 @@ class FilterCache:
         """The global filter: all filter cubes, ascending."""
         return self._cubes
 
-    def refresh(self, collection: Any, settings: str) -> Steps[State | None]:
-        """Learn what was published until now; None if there are no filters in force for these settings."""
+    def refresh(self, collection: Any, settings: str) -> Steps[Fresh | None]:
+        """Learn what was published; None if there are no filters in force for these settings.
+
+        Nothing that was published is used before a grace is over, so what was read in the first half of it will do.
+        """
+        with self._lock:
+            known, read_s = self._state, self._read_s
+        if known is not None and now_s() - read_s < known.grace_s / 2 and known.settings == settings:
+            return Fresh(known, read_s)
+        read_s = now_s()
+        state = yield from self._read(collection, settings)
+        return None if state is None else Fresh(state, read_s)
+
+    def _read(self, collection: Any, settings: str) -> Steps[State | None]:
+        read_s = now_s()
         state = yield from read_state(collection)
         if state is None or state.paused or state.settings != settings:
+            self._read_s = -math.inf
             return None
         with self._lock:
             known, seen = self._state, set(self._seen)
         if known == state:
+            self._read_s = read_s
             return state
         anew = known is None or known.filters != state.filters
         found = yield from read_directories(collection, state.filters, () if anew else seen)
@@ -83,7 +114,7 @@ class FilterCache:
                 self._cubes, self._seen, tick = changed, set(found), state.tick
             else:
                 return state  # another thread went over to a newer set, with its directories
-            self._state = replace(state, tick=tick)
+            self._state, self._read_s = replace(state, tick=tick), read_s
         return state
 
     def filters(self, collection: Any, cubes: Ints) -> Steps[dict[int, Keys | None]]:

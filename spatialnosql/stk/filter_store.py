@@ -4,11 +4,12 @@
 and its *tick*, which counts publications. ``spatialnosql.stk_filters`` has the pieces: the keys that one writer added
 to one filter cube, and for each publication a directory of the cubes it touched.
 
-A writer adds its pieces, then publishes, and only then are there documents with such seals. So whoever reads the tick
+A writer adds its pieces, then publishes, and only later are there documents with such seals. So whoever reads the tick
 knows of every document that was sealed at that moment, however many writers there are; a writer that dies leaves keys
-without documents, which cost a look and hide nothing. A document that was there before, and gets its seal now, could be
-lost to a query that read the tick just before: so seals wait for `State.grace_s` after they were published, and a query
-that takes longer than that looks again (`finding`).
+without documents, which cost a look and hide nothing.
+
+A tick that was read is good for a while: between publishing keys and writing the first document with such a seal every
+writer waits for `State.grace_s`. A query that is not done by then looks again (`pruned_find`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from spatialnosql.stk.settings import Ints
 
 STATES, PIECES = "stk", "stk_filters"
 GRACE_S = 20.0
-"""Between publishing keys and sealing documents that were there already."""
+"""Between publishing keys and the first document with such a seal."""
 _MOST_KEYS = 2_000_000  # of a piece: 8 MB, half of what a document holds
 _MOST_CUBES = 1_000_000  # of a part of a directory
 _AT_ONCE = 500  # pieces in one insert

@@ -8,7 +8,6 @@ yet. ``gh`` lets the router choose shards, and keeps the fresh ones of other pla
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -55,21 +54,15 @@ class Pruned:
     window: Window
     survivors: int
     known_bins: int  # from the first to the last that there are filters of
-    grace_s: float  # how long it stays true
+    until_s: float  # how long it stays true
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a find is made of, so that it can look again: what it asks for, where, and when it began."""
+    """What a find is made of, so that it can look again."""
 
     asked: Asked
     pruned: Pruned
-    started_s: float
-
-
-def now_s() -> float:
-    """A clock that goes on while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def plan_stk(
@@ -79,7 +72,6 @@ def plan_stk(
     settings = info.stk
     if settings is None:
         return "the collection is not set up for words and time"
-    started_s = now_s()
     asked = asked_by(filter, info, settings)
     if isinstance(asked, str):
         return asked
@@ -102,14 +94,14 @@ def plan_stk(
         estimates_ms=estimates,
         shards=predicted_shards(pruned.cover, info),
         settled=Settled(asked.region, pruned.cover, asked.others, filter, float(pruned.survivors)),
-        pruned=Look(asked, pruned, started_s),
+        pruned=Look(asked, pruned),
     )
 
 
 def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCache) -> Steps[Pruned | str]:
     """The data cubes of a query that can hold an answer; or why they cannot be told."""
-    state = yield from cache.refresh(collection, settings.digest)
-    if state is None:
+    fresh = yield from cache.refresh(collection, settings.digest)
+    if fresh is None:
         return "there are no filters in force"
     first, last = settings.bins_of_cubes(cache.cubes)
     low, high = settings.bins_of(np.array([asked.first_ms, asked.last_ms], dtype=np.int64)).tolist()
@@ -126,7 +118,7 @@ def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCac
     else:
         alive = np.sort(settings.data_cubes(bins[:, None], cells[None, :]).ravel())
     groups = _grouped(cells, alive, settings)
-    return Pruned(groups, covering, window, len(alive), last - first + 1, state.grace_s)
+    return Pruned(groups, covering, window, len(alive), last - first + 1, fresh.read_s + fresh.state.grace_s)
 
 
 def _covered(region: Region, settings: StkSettings) -> Cover:

@@ -28,7 +28,8 @@ from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Plan
 from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps
-from spatialnosql.stk.planning import Look, now_s, sent_filter, unpruned_filter
+from spatialnosql.stk.filter_cache import now_s
+from spatialnosql.stk.planning import Look, sent_filter, unpruned_filter
 from spatialnosql.stk.settings import STK_FIELD
 
 _ONE_MOMENT = 500  # candidates that a server surely reads without letting others in between,
@@ -48,6 +49,7 @@ class PrunedFind:
         self._given: list[list[Any] | Names] = []  # of each batch its _ids, or their hashes
         self._fresh: set[int] = set()  # hashes of the fresh ones given
         self._looks = 0
+        self._started_s = now_s()
         self._complete = False
 
     @property
@@ -110,9 +112,9 @@ class PrunedFind:
         """Whether there is more to read: the fresh ones once more; or, if it took too long, all of the region."""
         if self._complete:
             return False
-        elapsed_s = now_s() - self._look.started_s
         pruned, gh = self._look.pruned, self._reader.info.gh
-        if elapsed_s >= pruned.grace_s:
+        elapsed_s = now_s() - self._started_s
+        if now_s() >= pruned.until_s:
             self._complete = True
             sent, hint = unpruned_filter(pruned, self._look.asked, gh), self._reader.info.gh_index
         elif self._looks or (
