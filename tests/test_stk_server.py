@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from pymongo import AsyncMongoClient, MongoClient, UpdateOne
 from pymongo.errors import WriteError
@@ -17,12 +18,13 @@ from stk_world import GRACE_S, SETTINGS, START, WORDS, hashed, make, random_docu
 
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.errors import UsageError
+from spatialnosql.geohash import strings_to_cells
 from spatialnosql.steps import run
 from spatialnosql.stk import sealing
 from spatialnosql.stk.filter_store import Busy, pieces, read_state, states, writing
 from spatialnosql.stk.finding import filters_of
 from spatialnosql.stk.sealing import rebuild, seal
-from spatialnosql.stk.seals import seal_expression, seal_of
+from spatialnosql.stk.seals import cube_expression, seal_expression, seal_of
 from spatialnosql.stk.settings import INDEX_NAME, StkSettings
 from spatialnosql.stk.setup import disable, enable
 
@@ -76,6 +78,12 @@ def test_the_seal_is_what_the_server_computes(database: Any) -> None:
     wrong = {"$expr": {"$ne": ["$stk.s", seal_expression(SETTINGS, "gh")]}}
     assert database["raw"].count_documents({}) == 200
     assert list(database["raw"].find(wrong)) == []
+    for settings in (SETTINGS, StkSettings(bin_s=900, cell_bits=36), StkSettings(bin_s=7, cell_bits=31)):
+        computed = {"gh": 1, "at": 1, "cube": cube_expression(settings, "gh")}
+        for one in database["raw"].aggregate([{"$project": computed}]):
+            at_ms = np.array([round(one["at"].replace(tzinfo=dt.timezone.utc).timestamp() * 1000)])
+            cells = settings.cells_of(strings_to_cells([one["gh"]]))
+            assert one["cube"] == settings.data_cubes(settings.bins_of(at_ms), cells)[0]
 
 
 def test_random_queries_with_inserts_between(city: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
 
@@ -26,18 +26,27 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.progress import Progress
 from spatialnosql.stk.filter_store import State, add_pieces, publish, rebuilding, writing
 from spatialnosql.stk.keys import keys_by_cube, word_hashes
-from spatialnosql.stk.seals import seal_of
+from spatialnosql.stk.seals import cube_expression, seal_expression, seal_of
 from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, STK_FIELD, Ints, StkSettings
 from spatialnosql.validator import INVALID
 
 BATCH = 20_000
 ROUND = 100_000
 """Documents whose keys are published together, and for which it waits once."""
-_CHANGES = 5_000  # in one command
+_CHANGES = 1_000  # in one command
 SEALED: dict[str, Any] = {CUBE_FIELD: {"$type": "number"}}
 """What sealed documents meet."""
 # A date may be of any year: as a number of milliseconds.
 _AS_STORED: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Seals for so many documents: one update of many, or one each."""
+
+    count: int
+    together: tuple[dict[str, Any], list[dict[str, Any]]] | None = None
+    alone: list[UpdateOne] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -71,19 +80,40 @@ class Batch:
         hashes = word_hashes(chain.from_iterable(self.words))
         return keys_by_cube(settings, self.bins, self.cells, offsets, hashes)
 
-    def seals(self, info: CollectionInfo, settings: StkSettings) -> Iterator[UpdateOne]:
-        """What gives each document its seal, as long as it is fresh; the validator sees to it that the seal is true."""
+    def seals(self, info: CollectionInfo, settings: StkSettings) -> Iterator[Change]:
+        """What gives the documents their seals, as long as each is fresh and as it was read.
+
+        Those that have their words are changed together: the server computes the seal of each and looks whether it is
+        one of those expected. Through a router that costs a fifth of one update each, which the others need.
+        """
         cubes = settings.data_cubes(self.bins, self.cells).tolist()
+        expected: list[tuple[dict[str, Any], int]] = []
+        alone: list[UpdateOne] = []
         for one, cube, at_ms, words in zip(
             self.documents, cubes, self.at_ms.tolist(), self.words, strict=True
         ):
-            gh = one[info.gh]
-            change: dict[str, Any] = {STK_FIELD: {"c": cube, "s": seal_of(cube, at_ms, gh, words)}}
-            same = {"_id": {"$eq": one["_id"]}, info.gh: gh, CUBE_FIELD: None}
-            if settings.words not in one:
-                change[settings.words] = words
-                same[str(settings.text)] = {"$eq": one[str(settings.text)]}
-            yield UpdateOne(same, {"$set": change})
+            seal = seal_of(cube, at_ms, one[info.gh], words)
+            if settings.words in one:
+                expected.append((one, seal))
+                continue
+            same = {"_id": {"$eq": one["_id"]}, info.gh: one[info.gh], CUBE_FIELD: None}
+            same[str(settings.text)] = {"$eq": one[str(settings.text)]}
+            change = {STK_FIELD: {"c": cube, "s": seal}, settings.words: words}
+            # Named, lest the server tries all indexes for each of them.
+            alone.append(UpdateOne(same, {"$set": change}, hint=info.gh_index))
+        cube_now = cube_expression(settings, info.gh)
+        seal_now = seal_expression(settings, info.gh, cube_now)
+        for start in range(0, len(expected), _CHANGES):
+            some = expected[start : start + _CHANGES]
+            same = {
+                "_id": {"$in": [one["_id"] for one, _ in some]},
+                info.gh: {"$in": sorted({one[info.gh] for one, _ in some})},
+                CUBE_FIELD: None,
+                "$expr": {"$in": [seal_now, [seal for _, seal in some]]},
+            }
+            yield Change(len(some), together=(same, [{"$set": {STK_FIELD: {"c": cube_now, "s": seal_now}}}]))
+        for start in range(0, len(alone), _CHANGES):
+            yield Change(len(alone[start : start + _CHANGES]), alone=alone[start : start + _CHANGES])
 
 
 def _words_of(document: dict[str, Any], info: CollectionInfo, settings: StkSettings) -> list[str] | None:
@@ -186,19 +216,19 @@ def _sealed(
         time.sleep(state.grace_s)
     sealed = 0
     for batch in batches:
-        changes = list(batch.seals(info, settings))
-        for start in range(0, len(changes), _CHANGES):
-            some = changes[start : start + _CHANGES]
-            sealed += _changed(collection, some)
+        for change in batch.seals(info, settings):
+            sealed += _changed(collection, change, info)
             if bar is not None:
-                bar.advance(len(some))
+                bar.advance(change.count)
     return sealed
 
 
-def _changed(collection: Any, changes: list[UpdateOne]) -> int:
-    """Make changes; those of documents that others changed since they were read are refused, and stay fresh."""
+def _changed(collection: Any, change: Change, info: CollectionInfo) -> int:
+    """Give seals; documents that others changed since they were read get none, and stay fresh."""
     try:
-        return int(collection.bulk_write(changes, ordered=False).modified_count)
+        if change.together is not None:
+            return int(collection.update_many(*change.together, hint=info.gh_index).modified_count)
+        return int(collection.bulk_write(change.alone, ordered=False).modified_count)
     except BulkWriteError as error:
         if any(one["code"] != INVALID for one in error.details["writeErrors"]):
             raise

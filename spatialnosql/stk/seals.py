@@ -13,6 +13,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from bson.int64 import Int64
+
+from spatialnosql.geohash import ALPHABET
 from spatialnosql.stk.settings import CUBE_FIELD, SEAL_FIELD, StkSettings
 
 # How MongoDB's `$toHashedIndexKey` hashes values (MD5, the first 64 bits): a seed, then for each value the class of its
@@ -21,10 +24,25 @@ _SEED, _END = struct.pack("<i", 0), struct.pack("<i", 0)
 _NUMBER, _STRING, _ARRAY, _DATE = (struct.pack("<i", kind) for kind in (10, 15, 25, 45))
 
 
-def seal_expression(settings: StkSettings, gh: str) -> dict[str, Any]:
-    """What the server computes as the seal."""
+def seal_expression(settings: StkSettings, gh: str, cube: Any = f"${CUBE_FIELD}") -> dict[str, Any]:
+    """What the server computes as the seal; of a document that has no cube yet, with that of `cube`."""
     # One list is one value here, unlike with other operators.
-    return {"$toHashedIndexKey": [f"${CUBE_FIELD}", f"${settings.time}", f"${gh}", f"${settings.words}"]}
+    return {"$toHashedIndexKey": [cube, f"${settings.time}", f"${gh}", f"${settings.words}"]}
+
+
+def cube_expression(settings: StkSettings, gh: str) -> dict[str, Any]:
+    """What the server computes as the number of the data cube, ``bin << cell_bits | cell``."""
+    length = -(-settings.cell_bits // 5)
+    digits = [
+        {"$multiply": [{"$indexOfCP": [ALPHABET, {"$substrCP": [f"${gh}", at, 1]}]}, 32 ** (length - 1 - at)]}
+        for at in range(length)
+    ]
+    cell = {"$floor": {"$divide": [{"$add": digits}, 2 ** (5 * length - settings.cell_bits)]}}
+    time_bin = {"$floor": {"$divide": [{"$toLong": f"${settings.time}"}, settings.bin_ms]}}
+    # Integers before they are multiplied: a double has 53 bits only.
+    return {
+        "$add": [{"$multiply": [{"$toLong": time_bin}, Int64(1 << settings.cell_bits)]}, {"$toLong": cell}]
+    }
 
 
 def true_seal(settings: StkSettings, gh: str) -> dict[str, Any]:
