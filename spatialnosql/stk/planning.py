@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from spatialnosql.cover import NOTHING, Cover, Ranges, cells_over, cover
-from spatialnosql.geohash import BITS, cells_to_bounds, cells_to_ranges, merge_ranges, range_to_strings
+from spatialnosql.cover import NOTHING, Cover, cells_over, cover
+from spatialnosql.geohash import BITS, cells_to_bounds, cells_to_ranges, range_to_strings
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import OUT, Region
-from spatialnosql.rewrite.cost import predicted_shards
 from spatialnosql.rewrite.fragments import all_of, any_of
 from spatialnosql.rewrite.plan import Plan, Settled
 from spatialnosql.steps import Steps
@@ -34,6 +33,7 @@ _FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets
 _MOST_GROUPS = 4  # parts of the curve that are asked for apart
 _FAR = 256  # data cells between two parts
 _SEEK_MS = 0.0015  # a data cube: one more point in the index
+_NO_COVER = Cover(NOTHING, NOTHING, 0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,6 @@ class Pruned:
     """What is left of a query."""
 
     groups: tuple[Group, ...]
-    cover: Cover
     window: Window
     survivors: int
     known_bins: int  # from the first to the last that there are filters of
@@ -92,8 +91,9 @@ def plan_stk(
         commands=2,
         form="client",
         estimates_ms=estimates,
-        shards=predicted_shards(pruned.cover, info),
-        settled=Settled(asked.region, pruned.cover, asked.others, filter, float(pruned.survivors)),
+        shards=_shards(pruned, info),
+        # No part of the region is called interior: the answers are few, and settled each.
+        settled=Settled(asked.region, _NO_COVER, asked.others, filter, float(pruned.survivors)),
         pruned=Look(asked, pruned),
     )
 
@@ -107,8 +107,7 @@ def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCac
     low, high = settings.bins_of(np.array([asked.first_ms, asked.last_ms], dtype=np.int64)).tolist()
     # No sealed document lies outside the bins that the filters know.
     bins = np.arange(max(low, first), min(high, last) + 1)
-    covering = _covered(asked.region, settings)
-    cells = cells_of_ranges(covering.outer, settings, _MOST_CELLS)
+    cells = data_cells(asked.region, settings)
     if cells is None or len(bins) * len(cells) > MOST_CUBES:
         return f"a region and a time of more than {MOST_CUBES:,} cubes"
     window = Window(bins, cells)
@@ -118,19 +117,22 @@ def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCac
     else:
         alive = np.sort(settings.data_cubes(bins[:, None], cells[None, :]).ravel())
     groups = _grouped(cells, alive, settings)
-    return Pruned(groups, covering, window, len(alive), last - first + 1, fresh.read_s + fresh.state.grace_s)
+    return Pruned(groups, window, len(alive), last - first + 1, fresh.read_s + fresh.state.grace_s)
 
 
-def _covered(region: Region, settings: StkSettings) -> Cover:
-    """The data cells that a region meets. None of them is called interior: the answers are few, and settled each."""
+def data_cells(region: Region, settings: StkSettings) -> Ints | None:
+    """The data cells that a region meets, ascending; None if they are too many."""
     bits = settings.cell_bits
     cells = cells_over(region.bounds, bits, _MOST_CELLS)
     if cells is None:
-        return cover(region, max_cells=_MOST_CELLS // 4, max_bits=bits)
+        # Far larger than the region, its box may hold many more cells than the region does.
+        return cells_of_ranges(
+            cover(region, max_cells=_MOST_CELLS // 4, max_bits=bits).outer, settings, _MOST_CELLS
+        )
     if len(cells) > _FEW_CELLS:
         status, _ = region.refine(np.stack(cells_to_bounds(cells, bits), axis=1))
         cells = cells[status != OUT]
-    return Cover(NOTHING, Ranges(*merge_ranges(*cells_to_ranges(cells, bits))), len(cells))
+    return cells.astype(np.int64)
 
 
 def _grouped(cells: Ints, alive: Ints, settings: StkSettings) -> tuple[Group, ...]:
@@ -165,15 +167,26 @@ def unpruned_filter(pruned: Pruned, asked: Asked, gh: str) -> dict[str, Any]:
     return all_of([any_of(parts, gh), *asked.others])
 
 
+def _shards(pruned: Pruned, info: CollectionInfo) -> tuple[str, ...]:
+    """The shards that hold any part of the curve that is asked for; empty when it is not known where the chunks lie."""
+    held = {
+        part.shard
+        for group in pruned.groups
+        for part in info.shards
+        if group.lo < part.hi and part.lo < group.hi
+    }
+    return tuple(sorted(held))
+
+
 def _estimates(pruned: Pruned, info: CollectionInfo, settings: StkSettings) -> dict[str, float] | None:
     """Milliseconds of the query by place alone, and pruned; None without statistics."""
     if info.histogram is None:
         return None
     costs = info.costs
-    outer = pruned.cover.outer
-    here = float(info.histogram.points_in(outer.lo, outer.hi).sum())
+    lo, hi = cells_to_ranges(pruned.window.cells.astype(np.uint64), settings.cell_bits)
+    here = float(info.histogram.points_in(lo, hi).sum())
     read = costs.key_ms + costs.fetch_ms
-    shards = len(predicted_shards(pruned.cover, info)) or 1
+    shards = len(_shards(pruned, info)) or 1
     # How many of the points here lie in the surviving cubes: as their share of all bins, which is never too few.
     alive = here * min(1.0, pruned.survivors / max(1, pruned.known_bins * len(pruned.window.cells)))
     asked = costs.command_ms + shards * costs.shard_ms
@@ -186,5 +199,5 @@ def _estimates(pruned: Pruned, info: CollectionInfo, settings: StkSettings) -> d
         native = min(native, costs.command_ms + all_shards * costs.shard_ms + total * share * read)
     return {
         "original": native,
-        "pruned": costs.command_ms / 2 + asked + pruned.survivors * _SEEK_MS + alive * read,
+        "pruned": asked + pruned.survivors * _SEEK_MS + alive * read,
     }

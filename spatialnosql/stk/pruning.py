@@ -46,9 +46,11 @@ def cells_of_ranges(ranges: Ranges, settings: StkSettings, most: int) -> Ints | 
 
 def filter_cubes_of(window: Window, settings: StkSettings) -> Ints:
     """The filter cubes of a window, ascending."""
-    bins = np.unique(window.bins >> settings.cube_bin_bits) << settings.cube_bin_bits
-    cells = np.unique(window.cells >> settings.cube_cell_bits) << settings.cube_cell_bits
-    return np.unique(settings.filter_cubes(bins[:, None], cells[None, :]))
+    bins, cells = window.bins >> settings.cube_bin_bits, window.cells >> settings.cube_cell_bits
+    # Both ascend, and so do the cubes: the bin counts before the cell.
+    bins, cells = (one[np.diff(one, prepend=one[:1] - 1) != 0] for one in (bins, cells))
+    shift = settings.cell_bits - settings.cube_cell_bits
+    return ((bins << shift)[:, None] | cells[None, :]).ravel()
 
 
 def surviving(

@@ -101,11 +101,11 @@ class StkSettings:
         return ((bins & low_bins) << self.cube_cell_bits) | (cells & low_cells)
 
     def bins_of_cubes(self, filter_cubes: Ints) -> tuple[int, int]:
-        """The first and the last time bin that some filter cubes reach; the last below the first if there are none."""
+        """The first and the last time bin of ascending filter cubes; the last below the first if there are none."""
         if not len(filter_cubes):
             return 0, -1
         shift = self.cell_bits - self.cube_cell_bits
-        first, last = int(filter_cubes.min()) >> shift, int(filter_cubes.max()) >> shift
+        first, last = int(filter_cubes[0]) >> shift, int(filter_cubes[-1]) >> shift
         return first << self.cube_bin_bits, ((last + 1) << self.cube_bin_bits) - 1
 
     def to_document(self) -> dict[str, Any]:
