@@ -10,6 +10,7 @@ import datetime as dt
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -54,9 +55,13 @@ class World:
         """Words of a document."""
         return float(np.mean([len(words) for words in self.words[:100_000]]))
 
+    @cached_property
     def unit_s(self) -> int:
         """An hour; or the length of a bin where times are coarser, so that queries span as many of those."""
-        return max(3600, chosen_sizes(self.at_ms, self.cells, len(self), self.mean_words())["bin_s"])
+        some = slice(0, None, max(1, len(self) // 50_000))
+        return max(
+            3600, chosen_sizes(self.at_ms[some], self.cells[some], len(self), self.mean_words())["bin_s"]
+        )
 
     def documents(self, *, gh: bool) -> Iterator[list[dict[str, Any]]]:
         """Documents in batches, in order of time, as they would have come."""
@@ -173,7 +178,7 @@ def make_queries(world: World, kind: Kind, count: int, seed: int) -> list[Asked]
     """So many queries of a kind; every second one has words of documents that are there."""
     draw = np.random.default_rng([seed, 7, kind.hours, kind.side_km, kind.words, kind.semantics == "and"])
     rows = draw.integers(len(world), size=count)
-    unit_ms = world.unit_s() * 1000
+    unit_ms = world.unit_s * 1000
     return [
         _query(
             world, kind, int(row), float(draw.random()) * unit_ms, unit_ms, related=number % 2 == 0, draw=draw
