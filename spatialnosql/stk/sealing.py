@@ -34,6 +34,7 @@ BATCH = 20_000
 ROUND = 100_000
 """Documents whose keys are published together, and for which it waits once."""
 _CHANGES = 1_000  # in one command
+_MANY = 0.1  # of all documents
 SEALED: dict[str, Any] = {CUBE_FIELD: {"$type": "number"}}
 """What sealed documents meet."""
 # A date may be of any year: as a number of milliseconds.
@@ -73,12 +74,6 @@ class Batch:
         return cls(
             [one for one, _ in chosen], at_ms, settings.bins_of(at_ms), cells, [words for _, words in chosen]
         )
-
-    def keys(self, settings: StkSettings) -> tuple[Ints, list[Any]]:
-        """The filter cubes of the batch, and the keys of each."""
-        offsets = np.cumsum([0, *map(len, self.words)], dtype=np.int64)
-        hashes = word_hashes(chain.from_iterable(self.words))
-        return keys_by_cube(settings, self.bins, self.cells, offsets, hashes)
 
     def seals(self, info: CollectionInfo, settings: StkSettings) -> Iterator[Change]:
         """What gives the documents their seals, as long as each is fresh and as it was read.
@@ -140,7 +135,7 @@ def seal(collection: Any, info: CollectionInfo, settings: StkSettings, *, progre
         total = collection.count_documents({CUBE_FIELD: None}, hint=INDEX_NAME)
         with _shown("sealing", total if progress else 0) as bar:
             waiting: list[Batch] = []
-            for documents in _batches(collection, info, settings, {CUBE_FIELD: None}):
+            for documents in _batches(collection, info, settings, {CUBE_FIELD: None}, total):
                 waiting.append(Batch.of(documents, info, settings))
                 if sum(len(batch.documents) for batch in waiting) >= ROUND:
                     sealed += _sealed(collection, waiting, info, settings, state, bar)
@@ -163,11 +158,13 @@ def rebuild(
         total, count = collection.count_documents(wanted, hint=INDEX_NAME), 0
         touched: list[Ints] = []
         with _shown("reading sealed documents", total if progress else 0) as bar:
-            for documents in _batches(collection, info, settings, wanted):
-                touched.append(_added(collection, filters, [Batch.of(documents, info, settings)], settings))
-                count += len(documents)
+            for some in _rounds(_batches(collection, info, settings, wanted, total)):
+                batches = [Batch.of(documents, info, settings) for documents in some]
+                touched.append(_added(collection, filters, batches, settings))
+                read = sum(map(len, some))
+                count += read
                 if bar is not None:
-                    bar.advance(len(documents))
+                    bar.advance(read)
         publish(collection, filters, np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *touched])))
     return count
 
@@ -176,28 +173,38 @@ def _shown(what: str, total: int) -> AbstractContextManager[Progress | None]:
     return Progress(what, total, unit="documents") if total else nullcontext()
 
 
+def _rounds(batches: Iterator[list[dict[str, Any]]]) -> Iterator[list[list[dict[str, Any]]]]:
+    while some := list(islice(batches, ROUND // BATCH)):
+        yield some
+
+
 def _batches(
-    collection: Any, info: CollectionInfo, settings: StkSettings, wanted: dict[str, Any]
+    collection: Any, info: CollectionInfo, settings: StkSettings, wanted: dict[str, Any], total: int
 ) -> Iterator[list[dict[str, Any]]]:
-    """The documents of a part of the index, with what is sealed of them, from the primaries."""
+    """The `total` documents of a part of the index, with what is sealed of them, from the primaries.
+
+    Few are read by the index. Of many it would jump about in the collection, for reading and again for the seals: they
+    are read in the order in which they lie there.
+    """
+    many = total > _MANY * collection.estimated_document_count()
+    hint: Any = {"$natural": 1} if many else INDEX_NAME
     reader = collection.with_options(
         codec_options=_AS_STORED, read_preference=ReadPreference.PRIMARY, read_concern=ReadConcern("local")
     )
     fields = ["_id", info.gh, settings.time, settings.words, *([settings.text] if settings.text else [])]
-    with reader.find(wanted, dict.fromkeys(fields, 1), hint=INDEX_NAME, batch_size=BATCH) as cursor:
+    with reader.find(wanted, dict.fromkeys(fields, 1), hint=hint, batch_size=BATCH) as cursor:
         while documents := list(islice(cursor, BATCH)):
             yield documents
 
 
 def _added(collection: Any, filters: Any, batches: list[Batch], settings: StkSettings) -> Ints:
     """Add the keys of batches; the filter cubes that they touch."""
-    touched = [np.zeros(0, dtype=np.int64)]
-    for batch in batches:
-        if batch.documents:
-            cubes, keys = batch.keys(settings)
-            add_pieces(collection, filters, cubes.tolist(), keys)
-            touched.append(cubes)
-    return np.unique(np.concatenate(touched))
+    words = [one for batch in batches for one in batch.words]
+    offsets = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    bins, cells = (np.concatenate([getattr(batch, name) for batch in batches]) for name in ("bins", "cells"))
+    cubes, keys = keys_by_cube(settings, bins, cells, offsets, word_hashes(chain.from_iterable(words)))
+    add_pieces(collection, filters, cubes.tolist(), keys)
+    return cubes
 
 
 def _sealed(
