@@ -26,8 +26,8 @@ from spatialnosql.subscriptions.tweets import World as Language
 from spatialnosql.subscriptions.tweets import generate_tweets
 
 ROWS = 2_000_000
-DAYS = 7
-"""That the generated tweets span, however many they are."""
+DAYS = 1
+"""That the generated tweets span, however many they are; the paper counts 500 million a day."""
 _TIMES = ("at", "time", "timestamp", "date", "month")
 _BATCH = 2_000
 _KM_PER_DEGREE = 111.2
