@@ -9,6 +9,7 @@ from pymongo import GEOSPHERE
 
 from spark_jobs.cell_counts import Counts, merged
 from spark_jobs.ingest_place import is_spread
+from spark_jobs.ingest_stk import Sealed, finish_filters
 from spark_jobs.ingest_work import Work
 from spark_jobs.loading import Loaded
 from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
@@ -33,7 +34,13 @@ def build_index(work: Work) -> None:
 
 
 def finish(
-    work: Work, ledger: Ledger, counts: Counts, loaded: Loaded, present: Histogram, choice: Choice
+    work: Work,
+    ledger: Ledger,
+    counts: Counts,
+    loaded: Loaded,
+    present: Histogram,
+    choice: Choice,
+    sealed: Sealed | None = None,
 ) -> tuple[Analysis, str]:
     """Validator, histogram, distribution: what the rewriter must know; and in words what had to be moved at last."""
     job, collection = work.job, work.collection
@@ -60,6 +67,8 @@ def finish(
         # A place that outweighs a shard can be cut between its documents only once they are there.
         words = redistribute(collection, job.gh, shards, analysis.histogram, analysis.histogram, choice.bits)
         analysis = replace(analysis, shards=distribution(collection, job.gh))
+    if sealed is not None:
+        finish_filters(work, sealed)
     store(collection, analysis)
     now = dt.datetime.now(dt.timezone.utc)
     known = {"state": READY, "adopted": now, "batch": ledger.batch, "mark": work.mark}

@@ -14,6 +14,7 @@ that takes longer than that looks again (`finding`).
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from pymongo.write_concern import WriteConcern
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.metadata import DATABASE
 from spatialnosql.steps import Steps, call, listed
+from spatialnosql.steps import run as run_steps
 from spatialnosql.stk.keys import Keys, union
 from spatialnosql.stk.settings import Ints
 
@@ -115,13 +117,15 @@ class Busy(SpatialNoSQLError):  # noqa: N818 - a state, not a fault
 
 
 @contextmanager
-def writing(collection: Any, what: str) -> Iterator[State]:
+def writing(collection: Any, what: str, *, again: bool = False) -> Iterator[State]:
     """Be a writer, to the set of filters in force. As long as there are writers nobody can put another set in force.
 
     A writer that fails or is killed stays listed, since documents of its may be there whose keys are in this set only.
+    With `again` it does all that an earlier one of the same name did, and so takes over what that one left listed.
     """
-    name, writer = namespace_of(collection), str(ObjectId())
-    entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc)}
+    name, run = namespace_of(collection), ObjectId()
+    writer = hashlib.blake2b(what.encode(), digest_size=12).hexdigest() if again else str(run)
+    entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc), "run": run}
     found = states(collection).find_one_and_update(
         {"_id": name, "rebuilding": None}, {"$set": {f"writers.{writer}": entry}}
     )
@@ -130,7 +134,10 @@ def writing(collection: Any, what: str) -> Iterator[State]:
             f"the filters of {name} are being rebuilt, or there are none; see `spatialnosql stk status`"
         )
     yield _state(found)
-    states(collection).update_one({"_id": name}, {"$unset": {f"writers.{writer}": ""}})
+    # Not if a later run has taken it over: that one writes still.
+    states(collection).update_one(
+        {"_id": name, f"writers.{writer}.run": run}, {"$unset": {f"writers.{writer}": ""}}
+    )
 
 
 def add_pieces(collection: Any, filters: Any, cubes: Iterable[int], keys: Iterable[Keys]) -> int:
@@ -149,6 +156,24 @@ def add_pieces(collection: Any, filters: Any, cubes: Iterable[int], keys: Iterab
     return added
 
 
+def add_missing(collection: Any, filters: Any, cubes: list[int], keys: list[Keys]) -> int:
+    """Add those keys that the cubes do not have; how many that were. What was added before costs a look.
+
+    Whoever is `writing` may go by what it finds: pieces stay, and become known when these cubes are published.
+    """
+    added = 0
+    for start in range(0, len(cubes), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        there = run_steps(read_filters(collection, filters, cubes[some]))
+        new = [
+            one[~np.isin(one, there[cube], assume_unique=True)] if cube in there else one
+            for cube, one in zip(cubes[some], keys[some], strict=True)
+        ]
+        add_pieces(collection, filters, cubes[some], new)
+        added += sum(map(len, new))
+    return added
+
+
 def publish(collection: Any, filters: Any, cubes: Ints) -> None:
     """Let everyone know of the pieces added to these cubes: directory first, then the tick that makes them look."""
     for start in range(0, len(cubes), _MOST_CUBES):
@@ -157,10 +182,12 @@ def publish(collection: Any, filters: Any, cubes: Ints) -> None:
     states(collection).update_one({"_id": namespace_of(collection)}, {"$inc": {"tick": 1}})
 
 
-def begin(collection: Any, settings: str, *, grace_s: float = GRACE_S) -> tuple[State, bool]:
+def begin(
+    collection: Any, settings: str, *, grace_s: float = GRACE_S, paused: bool = True
+) -> tuple[State, bool]:
     """Give a collection an empty set of filters, unless it has one; paused, until its documents are sealed.
 
-    Its state, and whether it is new.
+    Its state, and whether it is new. Where there are no documents yet there is no need to pause.
     """
     pieces(collection).create_index([("f", 1), ("q", 1)])
     fresh = {
@@ -168,7 +195,7 @@ def begin(collection: Any, settings: str, *, grace_s: float = GRACE_S) -> tuple[
         "tick": 0,
         "settings": settings,
         "grace_s": grace_s,
-        "paused": True,
+        "paused": paused,
         "writers": {},
     }
     name = {"_id": namespace_of(collection)}
