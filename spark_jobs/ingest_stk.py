@@ -99,11 +99,11 @@ def check(work: Work, shape: Shape) -> StkSettings | None:
         info = run(load_info(work.collection))
         if info.stk is None:
             raise UsageError(f"{work.job.into}: {info.why_no_stk or info.why_not}")
-    _agree(work.job.into, settings, shape, given)
+    agree(work.job.into, settings, shape, given)
     return settings
 
 
-def _agree(into: str, settings: StkSettings, shape: Shape, given: StkColumns) -> None:
+def agree(into: str, settings: StkSettings, shape: Shape, given: StkColumns) -> None:
     """Stop if something else is asked for than what the collection is set up with."""
     seal = shape.seal
     assert seal is not None
