@@ -20,17 +20,20 @@ from spatialnosql.metadata import READY, metadata_collection
 from spatialnosql.sharding import unevenness
 from spatialnosql.skew import Choice
 from spatialnosql.spreading import redistribute
+from spatialnosql.stk.setup import build_index as build_cube_index
 from spatialnosql.validator import clause_of, digest, install
 
 
-def build_index(work: Work) -> None:
-    """A 2dsphere index, unless the location has a geo index of its own."""
+def build_index(work: Work, *, sealed: bool = False) -> None:
+    """A 2dsphere index, unless the location has a geo index of its own; one of data cubes, if documents are sealed."""
     location = work.job.location
     kinds = ((location, "2dsphere"), (location, "2d"))
     if not any(next(iter(index["key"].items())) in kinds for index in work.collection.list_indexes()):
         work.collection.create_index([(location, GEOSPHERE)])
     if work.mark is not None:
         work.collection.create_index([(work.mark, 1), (work.job.gh, 1)])
+    if sealed:
+        build_cube_index(work.collection, work.job.gh)
 
 
 def finish(

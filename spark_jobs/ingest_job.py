@@ -122,7 +122,7 @@ def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Inges
     loaded, sealed = load_rows(work, traced if shape.keys else rows, shape, counts, fine, ledger, settings)
     ledger.enter(FINISHING)
     with work.phase("index", "indexing"):
-        build_index(work)
+        build_index(work, sealed=sealed is not None)
     with work.phase("finish", "finishing"):
         analysis, more = finish(work, ledger, counts, loaded, present, choice, sealed)
     outcome = replace(

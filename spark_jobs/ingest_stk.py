@@ -31,7 +31,7 @@ from spatialnosql.metadata import READY, load_info
 from spatialnosql.steps import run
 from spatialnosql.stk.filter_store import State, begin, forget, publish, writing
 from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, STK_FIELD, StkSettings
-from spatialnosql.stk.setup import build_index, guarantee, prepare, record
+from spatialnosql.stk.setup import guarantee, prepare, record
 from spatialnosql.stk.sizes import chosen_sizes
 from spatialnosql.stk.word_batches import WordReader
 from spatialnosql.subscriptions.text import TextRules
@@ -273,10 +273,9 @@ def _settle(state: State) -> Callable[[], None]:
 
 
 def finish_filters(work: Work, outcome: Sealed) -> None:
-    """The index and the guarantee of a new collection; and the nulls that Spark wrote where there is nothing."""
+    """The guarantee for a new collection; and away with the nulls that Spark wrote where there is nothing."""
     collection, gh, settings = work.collection, work.job.gh, outcome.settings
     if work.stored.get("state") != READY:
-        build_index(collection, gh)
         guarantee(collection, gh, settings)
     if outcome.fresh:
         nothing = {"$cond": [{"$eq": [f"${settings.words}", None]}, "$$REMOVE", f"${settings.words}"]}

@@ -108,7 +108,7 @@ def test_other_settings_are_refused() -> None:
     fits = StkColumns("at", "report")
     agree("a.b", kept, shape, fits)
     agree("a.b", kept, replace(shape, seal=SealColumns("at", words="tags")), StkColumns("at", words="tags"))
-    with pytest.raises(UsageError, match="--stem english: a.b was set up with none"):
+    with pytest.raises(UsageError, match=r"--stem english: .* was set up with none"):
         agree("a.b", kept, shape, replace(fits, stem="english"))
     renamed = Shape({"when": "when", "report": "body"}, seal=SealColumns("when", "report"))
     with pytest.raises(UsageError, match="--rename when=at"):
@@ -402,9 +402,10 @@ def test_cut_off_between_publishing_and_loading_and_killed_half_way(
 
     # A new collection, whose first batch is cut off before any document is there.
     path = write(tmp_path / "1.json", first)
-    with monkeypatch.context() as patched, pytest.raises(Killed):
+    with monkeypatch.context() as patched:
         patched.setattr(ingest_stk, "publish", publish_and_die)
-        ingest(path, *STK, "--batch", "one")
+        with pytest.raises(Killed):
+            ingest(path, *STK, "--batch", "one")
     assert target.count_documents({}) == 0
     assert [one["what"] for one in state_of(target)["writers"].values()] == ["ingest of batch one"]
     with pytest.raises(UsageError, match="first batch is not whole"):
