@@ -29,7 +29,7 @@ from spark_jobs.stk_worker import Filters, with_seals
 from spatialnosql.errors import UsageError
 from spatialnosql.metadata import READY, load_info
 from spatialnosql.steps import run
-from spatialnosql.stk.filter_store import State, begin, forget, publish, writing
+from spatialnosql.stk.filter_store import State, begin, forget, note_published, publish, read_state, writing
 from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, STK_FIELD, StkSettings
 from spatialnosql.stk.setup import guarantee, prepare, record
 from spatialnosql.stk.sizes import chosen_sizes
@@ -144,7 +144,7 @@ def decide(work: Work, rows: DataFrame, shape: Shape, good: int) -> StkSettings:
         return replace(settings, bin_s=given.bin_s, cell_bits=given.cell_bits)
     picked = rows.where(F.col(FAULT).isNull() & F.col(AT).isNotNull())
     if good > SAMPLE:
-        picked = picked.sample(SAMPLE / good, seed=1)
+        picked = picked.sample(fraction=SAMPLE / good, seed=1)
     some = F.when(F.rand(1) < 0.1 if good > SAMPLE else F.lit(True), _words_column(seal))
     found = picked.select(AT, CELL, some.alias("words")).toArrow()
     column = found["words"].drop_null().combine_chunks()
@@ -216,17 +216,19 @@ def sealing(
     """
     collection, seal = work.collection, shape.seal
     assert seal is not None
-    outcome = Sealed(settings)
-    with writing(collection, f"ingest of batch {batch}", again=True) as state, large_batches(work.spark):
-        if state.settings != settings.digest:
-            raise UsageError(
-                f"{work.job.into} has filters of other settings; set it up anew: "
-                f"`spatialnosql stk enable {work.job.into}`"
-            )
+    outcome, writer = Sealed(settings), f"ingest of batch {batch}"
+    known = run(read_state(collection))
+    if known is not None and known.settings != settings.digest:
+        raise UsageError(
+            f"{work.job.into} has filters of other settings; set it up anew: "
+            f"`spatialnosql stk enable {work.job.into}`"
+        )
+    with writing(collection, writer, again=True) as state, large_batches(work.spark):
         filters = Filters(
             work.uri,
             collection.database.name,
             collection.name,
+            writer,
             state.filters,
             settings.to_document(),
             seal.text is not None,
@@ -238,6 +240,7 @@ def sealing(
             with work.phase("seal", "reading words, sealing, adding to the filters"):
                 cubes = _tallied(documents, settings, outcome)
                 publish(collection, state.filters, cubes)
+                note_published(collection, writer)
             yield documents.drop(_ADDED), _settle(state), outcome
         finally:
             documents.unpersist()
@@ -279,6 +282,6 @@ def finish_filters(work: Work, outcome: Sealed) -> None:
         guarantee(collection, gh, settings)
     if outcome.fresh:
         nothing = {"$cond": [{"$eq": [f"${settings.words}", None]}, "$$REMOVE", f"${settings.words}"]}
-        changes = [{"$set": {settings.words: nothing}}, {"$unset": STK_FIELD}]
+        changes: list[dict[str, Any]] = [{"$set": {settings.words: nothing}}, {"$unset": STK_FIELD}]
         fresh = {CUBE_FIELD: None, STK_FIELD: {"$type": "null"}}
         collection.update_many(fresh, changes, hint=INDEX_NAME)

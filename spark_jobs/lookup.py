@@ -83,6 +83,7 @@ def unsealed(documents: DataFrame, target: Target) -> int:
 def _unseal(batches: Iterator[Any], target: Target) -> Iterator[Any]:
     from pymongo import MongoClient
 
+    seal = str(target.seal)
     with MongoClient[dict[str, Any]](target.uri) as client:
         collection = client[target.database][target.collection]
         for batch in batches:
@@ -90,8 +91,8 @@ def _unseal(batches: Iterator[Any], target: Target) -> Iterator[Any]:
             ids = (batch[0] if isinstance(batch, tuple) else batch).to_pylist()
             changed = 0
             for start in range(0, len(ids), AT_ONCE):
-                wanted = {"_id": {"$in": ids[start : start + AT_ONCE]}, target.seal: {"$exists": True}}
-                changed += collection.update_many(wanted, {"$unset": {target.seal: ""}}).modified_count
+                wanted = {"_id": {"$in": ids[start : start + AT_ONCE]}, seal: {"$exists": True}}
+                changed += collection.update_many(wanted, {"$unset": {seal: ""}}).modified_count
             yield pa.array([changed] + [0] * (len(ids) - 1), pa.int64())
 
 

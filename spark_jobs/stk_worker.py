@@ -2,11 +2,13 @@
 
 The keys of a task are added before the last of its rows is given back. So when Spark has all rows of a task, the server
 has all its keys, and the driver may publish them. Tasks have parts of the curve, and so have filter cubes: there is
-about one piece a cube. A task that is done again adds nothing, for its keys are there.
+about one piece a cube. A task that is done again adds nothing, for its keys are there; unless the source has changed
+meanwhile, and then it publishes them itself.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +24,12 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 from spark_jobs.documents import SEAL
 from spark_jobs.screening import AT, CELL
 from spatialnosql.geohash import Cells
-from spatialnosql.stk.filter_store import add_missing
+from spatialnosql.stk.filter_store import add_missing, has_published, publish
 from spatialnosql.stk.keys import Keys, keys_by_cube, union
 from spatialnosql.stk.seal_batches import seals_of
 from spatialnosql.stk.settings import Ints, StkSettings
 from spatialnosql.stk.word_batches import WordReader, Words, words_of_lists
+from spatialnosql.subscriptions.text import TextRules
 
 _SCHEMA = "words array<string>, c long, s long, added long"
 """Of `SEAL`: words if they were read from a text, cube and seal (null if the row stays fresh), and in the last row of a
@@ -44,6 +47,7 @@ class Filters:
     uri: str
     database: str
     collection: str
+    writer: str  # for whom
     filters: Any  # ObjectId of the set
     settings: dict[str, Any]
     from_text: bool
@@ -59,11 +63,17 @@ def with_seals(rows: DataFrame, words: Column, filters: Filters) -> DataFrame:
     return rows.withColumn(SEAL, seal(F.col(AT), F.col(CELL), words))
 
 
+@functools.lru_cache(maxsize=1)
+def _reader(rules: TextRules) -> WordReader:
+    """One a worker: what it remembers of words is worth as much to the next task."""
+    return WordReader(rules)
+
+
 def _sealed(batches: Iterator[Any], filters: Filters) -> Iterator[Any]:
     settings = StkSettings.from_document(filters.settings)
-    reader = WordReader(settings.rules) if filters.from_text else None
+    reader = _reader(settings.rules) if filters.from_text else None
     with MongoClient[dict[str, Any]](filters.uri) as client:
-        gathered = _Gathered(client[filters.database][filters.collection], filters.filters)
+        gathered = _Gathered(client[filters.database][filters.collection], filters)
         held: Any = None
         for at, cells, texts in batches:
             words = words_of_lists(texts) if reader is None else reader.read(texts)
@@ -128,7 +138,7 @@ class _Answer:
 class _Gathered:
     """The keys of a task, by filter cube, until they are added."""
 
-    def __init__(self, collection: Any, filters: Any) -> None:
+    def __init__(self, collection: Any, filters: Filters) -> None:
         self._collection, self._filters = collection, filters
         self._keys: dict[int, list[Keys]] = {}
         self._held = self._added = 0
@@ -143,6 +153,9 @@ class _Gathered:
     def finish(self) -> int:
         """Add what is held; how many keys were new, of all that were held so far."""
         keys = [union(several) for several in self._keys.values()]
-        self._added += add_missing(self._collection, self._filters, list(self._keys), keys)
+        added = add_missing(self._collection, self._filters.filters, list(self._keys), keys)
+        if added and has_published(self._collection, self._filters.writer):
+            publish(self._collection, self._filters.filters, np.array(sorted(self._keys), dtype=np.int64))
+        self._added += added
         self._keys, self._held = {}, 0
         return self._added

@@ -40,7 +40,8 @@ GRACE_S = 20.0
 """Between publishing keys and sealing documents that were there already."""
 _MOST_KEYS = 2_000_000  # of a piece: 8 MB, half of what a document holds
 _MOST_CUBES = 1_000_000  # of a part of a directory
-_AT_ONCE = 500  # pieces in one insert
+_AT_ONCE = 500  # cubes in one question
+_PIECES, _BYTES = 5_000, 16_000_000  # in one insert
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def writing(collection: Any, what: str, *, again: bool = False) -> Iterator[Stat
     With `again` it does all that an earlier one of the same name did, and so takes over what that one left listed.
     """
     name, run = namespace_of(collection), ObjectId()
-    writer = hashlib.blake2b(what.encode(), digest_size=12).hexdigest() if again else str(run)
+    writer = _writer_again(what) if again else str(run)
     entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc), "run": run}
     found = states(collection).find_one_and_update(
         {"_id": name, "rebuilding": None}, {"$set": {f"writers.{writer}": entry}}
@@ -140,17 +141,36 @@ def writing(collection: Any, what: str, *, again: bool = False) -> Iterator[Stat
     )
 
 
+def _writer_again(what: str) -> str:
+    """The name of a writer that may come again."""
+    return hashlib.blake2b(what.encode(), digest_size=12).hexdigest()
+
+
+def note_published(collection: Any, what: str) -> None:
+    """Let those who work for a writer that may come again know that it has published."""
+    states(collection).update_one(
+        {"_id": namespace_of(collection)}, {"$set": {f"writers.{_writer_again(what)}.published": True}}
+    )
+
+
+def has_published(collection: Any, what: str) -> bool:
+    """Whether a writer that may come again has published: what is added now, it does not know of."""
+    found = states(collection).find_one({"_id": namespace_of(collection)}) or {}
+    return bool(found.get("writers", {}).get(_writer_again(what), {}).get("published", False))
+
+
 def add_pieces(collection: Any, filters: Any, cubes: Iterable[int], keys: Iterable[Keys]) -> int:
     """Add keys to cubes; how many pieces that took. They count once they are published."""
-    target, added = pieces(collection), 0
+    target, added, size = pieces(collection), 0, 0
     waiting: list[dict[str, Any]] = []
     for cube, some in zip(cubes, keys, strict=True):
         for start in range(0, len(some), _MOST_KEYS):
             part = Binary(some[start : start + _MOST_KEYS].astype("<u4").tobytes())
             waiting.append({"f": filters, "q": int(cube), "k": part})
-        if len(waiting) >= _AT_ONCE:
+            size += len(part)
+        if len(waiting) >= _PIECES or size >= _BYTES:
             added += len(target.insert_many(waiting, ordered=False).inserted_ids)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         added += len(target.insert_many(waiting, ordered=False).inserted_ids)
     return added
@@ -161,17 +181,14 @@ def add_missing(collection: Any, filters: Any, cubes: list[int], keys: list[Keys
 
     Whoever is `writing` may go by what it finds: pieces stay, and become known when these cubes are published.
     """
-    added = 0
+    new: list[Keys] = []
     for start in range(0, len(cubes), _AT_ONCE):
         some = slice(start, start + _AT_ONCE)
         there = run_steps(read_filters(collection, filters, cubes[some]))
-        new = [
-            one[~np.isin(one, there[cube], assume_unique=True)] if cube in there else one
-            for cube, one in zip(cubes[some], keys[some], strict=True)
-        ]
-        add_pieces(collection, filters, cubes[some], new)
-        added += sum(map(len, new))
-    return added
+        for cube, one in zip(cubes[some], keys[some], strict=True):
+            new.append(one[~np.isin(one, there[cube], assume_unique=True)] if cube in there else one)
+    add_pieces(collection, filters, cubes, new)
+    return sum(map(len, new))
 
 
 def publish(collection: Any, filters: Any, cubes: Ints) -> None:

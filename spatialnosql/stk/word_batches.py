@@ -81,7 +81,7 @@ class _Numbered(dict[str, int]):
         super().__init__()
         self.names: list[str] = []
 
-    def get(self, word: str, _: Any = None) -> int:  # type: ignore[override]
+    def get(self, word: str, _: Any = None) -> int:
         number = self.setdefault(word, len(self))
         if number == len(self.names):
             self.names.append(word)

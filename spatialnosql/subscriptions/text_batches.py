@@ -170,9 +170,9 @@ def _first_ones(text: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.i
     # Text, id and place in one number: sorting numbers is many times as fast as sorting where they stand.
     packed = (((text << id_bits) | ids) << place_bits) | np.arange(len(ids))
     packed.sort()
-    first = packed[np.diff(packed >> place_bits, prepend=-1) != 0] & ((1 << place_bits) - 1)
-    first.sort()
-    return first
+    is_first = np.diff(packed >> place_bits, prepend=-1) != 0
+    places: NDArray[np.int64] = np.sort(packed[is_first] & ((1 << place_bits) - 1))
+    return places
 
 
 def _strings(texts: Any) -> Any:
