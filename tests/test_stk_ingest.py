@@ -27,19 +27,30 @@ from pyspark.sql.types import DoubleType, LongType, StringType
 from spark_options import QUICK_JAVA, QUICK_START
 from stk_world import SIDE, SOUTH, START, WEST, random_document, random_query
 
-from spark_jobs import ingest_stk
+from spark_jobs import ingest_stk, stk_worker
 from spark_jobs.documents import SealColumns, Shape
 from spark_jobs.ingest_stk import agree
 from spark_jobs.ingest_work import StkColumns
 from spark_jobs.moments import moment_ms
 from spark_jobs.session import build_session
+from spark_jobs.stk_worker import Filters
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import cells_to_strings
 from spatialnosql.metadata import load_info
 from spatialnosql.steps import run
 from spatialnosql.stk import planning
-from spatialnosql.stk.filter_store import GRACE_S, Busy, forget, pieces, publish, states
+from spatialnosql.stk.filter_store import (
+    GRACE_S,
+    Busy,
+    begin,
+    forget,
+    note_published,
+    pieces,
+    publish,
+    states,
+    writing,
+)
 from spatialnosql.stk.seal_batches import seals_of
 from spatialnosql.stk.sealing import rebuild, seal
 from spatialnosql.stk.seals import seal_expression, seal_of
@@ -386,6 +397,34 @@ def driver(ingest: Ingest, path: str, *options: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+
+
+def test_a_task_that_finds_other_rows_when_it_is_done_again(
+    cluster: Any, database: Database[dict[str, Any]]
+) -> None:
+    """The source has changed after the publication: then the task publishes what the driver does not know of."""
+    target, settings = database.reports, StkSettings("at", "words", "report")
+    begin(target, settings.digest, paused=False)
+
+    def task(*texts: str) -> Any:
+        times = pa.array([1_772_395_200_000] * len(texts), pa.int64())
+        cells = pa.array([1 << 58] * len(texts), pa.int64())
+        rows = [(times, cells, pa.array(texts)), (times, cells, pa.array(texts))]
+        answers = list(stk_worker._sealed(iter(rows), filters))
+        return [one["added"] for answer in answers for one in answer.to_pylist()]
+
+    with writing(target, "ingest of x", again=True) as state:
+        place = (cluster.uri, database.name, "reports")
+        filters = Filters(*place, "ingest of x", state.filters, settings.to_document(), True)
+        assert task("flood", "fire") == [0, 0, 0, 3]
+        publish(target, state.filters, np.array([1]))
+        note_published(target, "ingest of x")
+        assert task("flood", "fire") == [0, 0, 0, 0]
+        assert state_of(target)["tick"] == 1
+        assert task("storm", "fire") == [0, 0, 0, 1]
+        assert state_of(target)["tick"] == 2
+    assert state_of(target)["writers"] == {}
+    forget(target)
 
 
 def test_cut_off_between_publishing_and_loading_and_killed_half_way(
