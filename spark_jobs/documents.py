@@ -20,13 +20,27 @@ from pyspark.sql.types import IntegerType, LongType, MapType, StringType, Struct
 
 from spark_jobs.geohash_column import LENGTH, cell_string
 from spark_jobs.points import find_column, quoted
-from spark_jobs.screening import CELL, FAULT, X, Y
+from spark_jobs.screening import AT, CELL, FAULT, X, Y
 from spark_jobs.sources import POSITION
 from spatialnosql.errors import UsageError
+from spatialnosql.stk.settings import STK_FIELD
 
 DIGEST = "_digest"
 """Of the row, in documents with a key: whether a row that comes again has changed is seen without reading it."""
 PART, NUMBER = "__part", "__number"
+SEAL = "__seal"
+"""Of a row that is sealed: its words, cube and seal (`stk_worker`)."""
+WORDS_FIELD = "words"
+"""The field of words that were read from a text."""
+
+
+@dataclass(frozen=True)
+class SealColumns:
+    """The columns that seals are made of: the time, and either a text or lists of words."""
+
+    time: str
+    text: str | None = None
+    words: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,8 @@ class Shape:
     gh: str = "gh"
     mark: str | None = None
     """The field that the name of the batch is stored in, if any."""
+    seal: SealColumns | None = None
+    """Where documents are sealed for queries by place, time and words."""
 
 
 def shape_of(
@@ -159,17 +175,31 @@ def last_of_each_key(rows: DataFrame) -> DataFrame:
     )
 
 
-def to_documents(rows: DataFrame, shape: Shape, batch: str) -> DataFrame:
+def to_documents(rows: DataFrame, shape: Shape, batch: str, *more: Column) -> DataFrame:
     """The documents of identified rows: ``_id``, the fields, location, ``gh``, and the digest if there is a key.
 
-    The name of the batch, if it is stored, is no part of the digest: a row that comes again is the same row.
+    The name of the batch, if it is stored, is no part of the digest: a row that comes again is the same row. And more
+    columns, as they are given.
     """
     point = F.struct(F.lit("Point").alias("type"), F.array(X, Y).alias("coordinates"))
     fields = [F.col(quoted(old)).alias(new) for old, new in shape.fields.items()]
+    if shape.seal is not None:
+        fields = _with_seal(shape.fields, shape.seal)
     columns = [F.col("_id"), *fields, point.alias(shape.location)]
     columns.append(cell_string(F.col(CELL), LENGTH).alias(shape.gh))
     if shape.keys:
         columns.append(F.col(DIGEST))
     if shape.mark is not None:
         columns.append(F.lit(batch).alias(shape.mark))
-    return rows.select(*columns)
+    return rows.select(*columns, *more)
+
+
+def _with_seal(fields: Mapping[str, str], seal: SealColumns) -> list[Column]:
+    """The fields with the time as a date, and with words and seal, which is null for those that stay fresh."""
+    date = F.timestamp_millis(F.col(AT))
+    columns = [(date if old == seal.time else F.col(quoted(old))).alias(new) for old, new in fields.items()]
+    if seal.text is not None:
+        columns.append(F.col(f"{SEAL}.words").alias(WORDS_FIELD))
+    cube, number = F.col(f"{SEAL}.c"), F.col(f"{SEAL}.s")
+    made = F.when(cube.isNotNull(), F.struct(cube.alias("c"), number.alias("s")))
+    return [*columns, made.alias(STK_FIELD)]

@@ -17,7 +17,7 @@ if importlib.util.find_spec("spatialnosql") is None or importlib.util.find_spec(
 
 
 from spark_jobs.ingest_job import ingest
-from spark_jobs.ingest_work import Job
+from spark_jobs.ingest_work import Job, StkColumns
 from spark_jobs.screening import parse_bounds
 from spark_jobs.session import LOAD_MASTER, add_spark_arguments, spark_errors
 from spark_jobs.sources import FORMATS
@@ -84,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="store the name of the batch in this field, so that `spatialnosql match` finds what is new "
         "(default: as earlier batches have it)",
     )
+    _add_stk(parser)
     checks = parser.add_argument_group("bad rows (kept in COLLECTION_quarantine)")
     checks.add_argument(
         "--max-bad",
@@ -127,6 +128,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_spark_arguments(parser)
 
 
+def _add_stk(parser: argparse.ArgumentParser) -> None:
+    stk = parser.add_argument_group("queries by place, time and words (documents come sealed, with filters)")
+    stk.add_argument(
+        "--time",
+        metavar="COLUMN",
+        help="stored as a date: times, dates, text as 2026-03-01T20:00:00Z, or seconds or milliseconds since 1970",
+    )
+    stk.add_argument("--text", metavar="COLUMN", help="read the words from this text, into the field words")
+    stk.add_argument("--words", metavar="COLUMN", help="lists of words, instead of --text")
+    stk.add_argument("--stem", choices=["english", "none"], help="take floods for flood (default: none)")
+    stk.add_argument(
+        "--stop-words", choices=["english", "none"], help="words to leave out of texts (default: english)"
+    )
+    stk.add_argument(
+        "--time-bin",
+        type=_positive,
+        metavar="SECONDS",
+        help="length of a time bin (default: chosen from the data)",
+    )
+    stk.add_argument(
+        "--time-cell",
+        type=_bits,
+        metavar="BITS",
+        help="of the geohash of a cell (default: chosen from the data)",
+    )
+
+
+def _stk_columns(args: argparse.Namespace) -> StkColumns | None:
+    if args.time is not None:
+        if args.no_validator:
+            raise UsageError("--time rests on the validator; leave out --no-validator")
+        return StkColumns(
+            args.time, args.text, args.words, args.time_bin, args.time_cell, args.stem, args.stop_words
+        )
+    for name in ("text", "words", "stem", "stop_words", "time_bin", "time_cell"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --time COLUMN")
+    return None
+
+
 def job_of(args: argparse.Namespace) -> Job:
     """What the arguments ask for; refuses what cannot be meant, before Spark is started."""
     if bool(args.inputs) == bool(args.source):
@@ -165,6 +206,7 @@ def job_of(args: argparse.Namespace) -> Job:
         not args.no_validator,
         args.write_concern,
         args.dry_run,
+        _stk_columns(args),
     )
 
 

@@ -9,6 +9,7 @@ from pymongo import GEOSPHERE
 
 from spark_jobs.cell_counts import Counts, merged
 from spark_jobs.ingest_place import is_spread
+from spark_jobs.ingest_stk import Sealed, finish_filters
 from spark_jobs.ingest_work import Work
 from spark_jobs.loading import Loaded
 from spatialnosql.analyze import Analysis, at_most, distribution, measure, quick_distribution, store
@@ -19,21 +20,30 @@ from spatialnosql.metadata import READY, metadata_collection
 from spatialnosql.sharding import unevenness
 from spatialnosql.skew import Choice
 from spatialnosql.spreading import redistribute
+from spatialnosql.stk.setup import build_index as build_cube_index
 from spatialnosql.validator import clause_of, digest, install
 
 
-def build_index(work: Work) -> None:
-    """A 2dsphere index, unless the location has a geo index of its own."""
+def build_index(work: Work, *, sealed: bool = False) -> None:
+    """A 2dsphere index, unless the location has a geo index of its own; one of data cubes, if documents are sealed."""
     location = work.job.location
     kinds = ((location, "2dsphere"), (location, "2d"))
     if not any(next(iter(index["key"].items())) in kinds for index in work.collection.list_indexes()):
         work.collection.create_index([(location, GEOSPHERE)])
     if work.mark is not None:
         work.collection.create_index([(work.mark, 1), (work.job.gh, 1)])
+    if sealed:
+        build_cube_index(work.collection, work.job.gh)
 
 
 def finish(
-    work: Work, ledger: Ledger, counts: Counts, loaded: Loaded, present: Histogram, choice: Choice
+    work: Work,
+    ledger: Ledger,
+    counts: Counts,
+    loaded: Loaded,
+    present: Histogram,
+    choice: Choice,
+    sealed: Sealed | None = None,
 ) -> tuple[Analysis, str]:
     """Validator, histogram, distribution: what the rewriter must know; and in words what had to be moved at last."""
     job, collection = work.job, work.collection
@@ -60,6 +70,8 @@ def finish(
         # A place that outweighs a shard can be cut between its documents only once they are there.
         words = redistribute(collection, job.gh, shards, analysis.histogram, analysis.histogram, choice.bits)
         analysis = replace(analysis, shards=distribution(collection, job.gh))
+    if sealed is not None:
+        finish_filters(work, sealed)
     store(collection, analysis)
     now = dt.datetime.now(dt.timezone.utc)
     known = {"state": READY, "adopted": now, "batch": ledger.batch, "mark": work.mark}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from spark_jobs.cell_counts import Counts, count, merged, refined
 from spark_jobs.documents import DIGEST, Shape, identified, shape_of, to_documents
 from spark_jobs.ingest_finish import build_index, finish
 from spark_jobs.ingest_place import foreseen, place, stored_histogram
+from spark_jobs.ingest_stk import Sealed, begin_filters, check, decide, sealing, with_seal
 from spark_jobs.ingest_work import Job, Work
 from spark_jobs.loading import Loaded, load
 from spark_jobs.lookup import Target
@@ -37,6 +38,7 @@ from spatialnosql.ledger import DONE, FAILED, FINISHING, LOADING, PLACING, REFUS
 from spatialnosql.metadata import metadata_collection
 from spatialnosql.sharding import chunks
 from spatialnosql.skew import choose_precision
+from spatialnosql.stk.settings import STK_FIELD, StkSettings
 from spatialnosql.target import split_namespace
 
 Documents = Collection[dict[str, Any]]
@@ -96,26 +98,33 @@ def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Inges
             )
         if not job.dry_run:
             raise Refused(f"batch {batch}: {refusal}")
+    shape = make_shape(work, source)
+    settings = check(work, shape) if shape.seal is not None else None
+    if shape.seal is not None and settings is None:
+        with work.phase("sizes", "choosing time bins and cells"):
+            settings = decide(work, rows, shape, counts.good)
     if ledger is None:
+        if settings is not None:
+            outcome = replace(outcome, stk=Sealed(settings).to_document())
         words = foreseen(work, everything, choice)
         if too_many:
             words = f"none: the batch would be refused, for more than {job.max_bad:g} of its rows are bad"
         return replace(outcome, written=counts.good, placement=words, phases=work.phases)
-    shape = make_shape(work, source)
     with work.phase("quarantine", f"setting aside {counts.bad:,} rows"):
         set_aside(traced, source.columns, work.collection, batch, counts.bad)
     ledger.enter(PLACING, rows=counts.rows, quarantined=counts.bad, reasons=counts.faults)
     with work.phase("place", f"placing {counts.good:,} documents on {work.shard_count} shards"):
         fine = refined(rows, counts.histogram, work.shard_count) if not work.present else counts.histogram
         words = place(work, present, everything, fine, choice)
+        if settings is not None:
+            begin_filters(work, settings)
     ledger.enter(LOADING)
-    with work.phase("load", f"loading {counts.good:,} documents"):
-        loaded = load_rows(work, traced if shape.keys else rows, shape, counts, fine, ledger)
+    loaded, sealed = load_rows(work, traced if shape.keys else rows, shape, counts, fine, ledger, settings)
     ledger.enter(FINISHING)
     with work.phase("index", "indexing"):
-        build_index(work)
+        build_index(work, sealed=sealed is not None)
     with work.phase("finish", "finishing"):
-        analysis, more = finish(work, ledger, counts, loaded, present, choice)
+        analysis, more = finish(work, ledger, counts, loaded, present, choice, sealed)
     outcome = replace(
         outcome,
         written=loaded.written,
@@ -130,6 +139,7 @@ def _run(work: Work, source: Source, batch: str, ledger: Ledger | None) -> Inges
         placement="; then ".join(part for part in (words, more) if part),
         phases=work.phases,
         attempts=ledger.attempts,
+        stk=sealed.to_document() if sealed is not None else None,
     )
     if outcome.accounted != outcome.rows:
         raise SpatialNoSQLError(
@@ -204,7 +214,7 @@ def make_shape(work: Work, source: Source) -> Shape:
     keys = job.key
     if source.kind == "collection" and not (keys or job.select):
         keys = ("_id",)  # what identifies a document there identifies it here
-    return shape_of(
+    shape = shape_of(
         source.columns,
         select=job.select,
         rename=job.rename,
@@ -214,13 +224,18 @@ def make_shape(work: Work, source: Source) -> Shape:
         gh=job.gh,
         mark=work.mark,
     )
+    return shape if job.stk is None else with_seal(shape, source.rows, source.columns, job.stk)
 
 
 def count_rows(work: Work, source: Source) -> tuple[Rules, Counts]:
     """What makes a row bad, and the counts of all: one pass, a second only if some seem to be swapped."""
     job = work.job
     shape = make_shape(work, source)
-    rules = Rules(job.bounds, job.reject_zero, job.find_swapped, shape.keys)
+    time = None
+    if shape.seal is not None:
+        check(work, shape)  # before anything is read
+        time = shape.seal.time
+    rules = Rules(job.bounds, job.reject_zero, job.find_swapped, shape.keys, time=time)
     with work.phase("count", "counting cells"):
         counts = count(screened(source.rows, rules, lng=job.lon, lat=job.lat, point=job.point))
         home = home_of(counts.histogram) if job.find_swapped and job.bounds is None else None
@@ -235,13 +250,33 @@ def count_rows(work: Work, source: Source) -> tuple[Rules, Counts]:
 
 
 def load_rows(
-    work: Work, rows: DataFrame, shape: Shape, counts: Counts, fine: Histogram, ledger: Ledger
-) -> Loaded:
-    """Load the good rows."""
+    work: Work,
+    rows: DataFrame,
+    shape: Shape,
+    counts: Counts,
+    fine: Histogram,
+    ledger: Ledger,
+    settings: StkSettings | None,
+) -> tuple[Loaded, Sealed | None]:
+    """Load the good rows; sealed, if there are settings for it."""
     if not counts.good:
-        return Loaded(0)
+        return Loaded(0), Sealed(settings) if settings is not None else None
     part, parts = part_column(fine, work.shard_count, work.spark.sparkContext.defaultParallelism)
-    documents = to_documents(identified(rows, shape, part, parts), shape, ledger.batch)
+    ready = identified(rows, shape, part, parts)
+    if settings is None:
+        return _load(work, to_documents(ready, shape, ledger.batch), shape, counts, ledger), None
+    with sealing(work, ready, shape, ledger.batch, settings) as (documents, settle, sealed):
+        return _load(work, documents, shape, counts, ledger, settle), sealed
+
+
+def _load(
+    work: Work,
+    documents: DataFrame,
+    shape: Shape,
+    counts: Counts,
+    ledger: Ledger,
+    settle: Callable[[], None] | None = None,
+) -> Loaded:
     target = Target(
         work.uri,
         work.collection.database.name,
@@ -249,14 +284,17 @@ def load_rows(
         work.job.gh,
         work.job.location,
         DIGEST if shape.keys else None,
+        STK_FIELD if settle is not None or "stk" in work.stored else None,
     )
-    return load(
-        documents,
-        work.collection,
-        target,
-        rows=counts.good,
-        fresh=not work.present,
-        keyed=bool(shape.keys),
-        plan=ledger.plan,
-        write_concern=work.job.write_concern,
-    )
+    with work.phase("load", f"loading {counts.good:,} documents"):
+        return load(
+            documents,
+            work.collection,
+            target,
+            rows=counts.good,
+            fresh=not work.present,
+            keyed=bool(shape.keys),
+            plan=ledger.plan,
+            write_concern=work.job.write_concern,
+            settle=settle,
+        )

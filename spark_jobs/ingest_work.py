@@ -12,9 +12,30 @@ from pyspark.sql import SparkSession
 from spark_jobs.phases import Phased
 from spark_jobs.screening import Box
 from spatialnosql.cluster.deployment import Deployment
+from spatialnosql.errors import UsageError
 from spatialnosql.info import GH_FIELD, CollectionInfo
+from spatialnosql.subscriptions.text import StopWords
 
 Documents = Collection[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class StkColumns:
+    """What documents are sealed by, for queries by place, time and words; None: as the collection has it, or chosen."""
+
+    time: str
+    text: str | None = None
+    words: str | None = None
+    bin_s: int | None = None
+    cell_bits: int | None = None
+    stem: str | None = None
+    stop_words: StopWords | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.words is None):
+            raise UsageError("--time needs words beside it: give either --text COLUMN or --words COLUMN")
+        if (self.bin_s is None) != (self.cell_bits is None):
+            raise UsageError("give both --time-bin and --time-cell, or neither")
 
 
 @dataclass(frozen=True)
@@ -48,6 +69,7 @@ class Job:
     validator: bool = True
     write_concern: str | None = None
     dry_run: bool = False
+    stk: StkColumns | None = None
 
 
 @dataclass

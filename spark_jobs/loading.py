@@ -21,7 +21,7 @@ from pyspark.errors import AnalysisException, PySparkException, PySparkImportErr
 from pyspark.sql import DataFrame, DataFrameWriter, Observation
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.lookup import AT, SAME, Target, looked_up, moved_home
+from spark_jobs.lookup import AT, SAME, Target, looked_up, moved_home, unsealed
 from spark_jobs.session import first_line, mongo_writer
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.progress import Progress
@@ -63,8 +63,12 @@ def load(
     keyed: bool,
     plan: Plan,
     write_concern: str | None = None,
+    settle: Callable[[], None] | None = None,
 ) -> Loaded:
     """Load the documents of `rows` good rows. `fresh`: the collection is empty, so nothing is looked up.
+
+    `settle`: the documents are sealed. Those that are replaced lose their seals first, and then it is called, so that
+    no query sees a document go from one seal to another.
 
     `plan` is told, before the first write, how many are new, the same and changed, and may know better from an earlier
     attempt: then that counts, for what this batch itself has written is not what was there.
@@ -81,7 +85,7 @@ def load(
                 try:
                     found = states(with_state)
                     counted = plan(found) if counted is None else counted
-                    moved += write_missing(with_state, collection, target, found, write_concern)
+                    moved += write_missing(with_state, collection, target, found, write_concern, settle)
                 finally:
                     with_state.unpersist()
             return _loaded(counted or found, found["documents"], rows, keyed, moved, attempt)
@@ -149,13 +153,18 @@ def write_missing(
     target: Target,
     found: dict[str, int],
     write_concern: str | None,
+    settle: Callable[[], None] | None = None,
 ) -> int:
     """Insert what is new, replace what has changed, the elsewhere ones moved first; how many were moved."""
     moved = 0
     if found["changed"]:
         changed = with_state.where(F.col(AT).isNotNull() & ~F.col(SAME))
         alone = (F.size(AT) == 1) & (F.get(F.col(AT), 0) == F.col(target.gh))
+        if settle is not None:
+            unsealed(changed, target)
         moved = moved_home(changed.where(~alone), target)
+        if settle is not None:
+            settle()
         # Now each is where its row says, and one shard knows it by its shard key.
         writer = writer_for(changed.drop(AT, SAME), collection, write_concern)
         writer.option("operationType", "replace").option("idFieldList", f"_id,{target.gh}").save()

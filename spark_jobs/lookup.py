@@ -37,6 +37,7 @@ class Target:
     gh: str
     location: str
     digest: str | None  # the field that tells whether a row has changed; without one its _id tells
+    seal: str | None = None  # the field of seals, if documents may have some: one that moves loses its own
 
 
 def looked_up(documents: DataFrame, target: Target) -> DataFrame:
@@ -66,6 +67,33 @@ def moved_home(documents: DataFrame, target: Target) -> int:
     place = F.col(f"{target.location}.coordinates")
     moved = documents.select(mended(F.col("_id"), F.col(target.gh), place, F.col(AT)).alias("moved"))
     return int(moved.agg(F.coalesce(F.sum("moved"), F.lit(0))).collect()[0][0])
+
+
+def unsealed(documents: DataFrame, target: Target) -> int:
+    """Take the seals of documents away, wherever they are; how many had one."""
+
+    def unseal(batches: Iterator[tuple[pa.Array]]) -> Iterator[pa.Array]:
+        return _unseal(batches, target)
+
+    taken = arrow_udf(unseal, "long").asNondeterministic()
+    found = documents.select(taken(F.col("_id")).alias("taken"))
+    return int(found.agg(F.coalesce(F.sum("taken"), F.lit(0))).collect()[0][0])
+
+
+def _unseal(batches: Iterator[Any], target: Target) -> Iterator[Any]:
+    from pymongo import MongoClient
+
+    seal = str(target.seal)
+    with MongoClient[dict[str, Any]](target.uri) as client:
+        collection = client[target.database][target.collection]
+        for batch in batches:
+            # A function of one column is given the columns themselves, not tuples of them.
+            ids = (batch[0] if isinstance(batch, tuple) else batch).to_pylist()
+            changed = 0
+            for start in range(0, len(ids), AT_ONCE):
+                wanted = {"_id": {"$in": ids[start : start + AT_ONCE]}, seal: {"$exists": True}}
+                changed += collection.update_many(wanted, {"$unset": {seal: ""}}).modified_count
+            yield pa.array([changed] + [0] * (len(ids) - 1), pa.int64())
 
 
 def _ask(batches: Iterator[Any], target: Target) -> Iterator[Any]:
@@ -113,7 +141,9 @@ def _mend(batches: Iterator[Any], target: Target) -> Iterator[Any]:
             if kept == home:
                 return 0
             point = {"type": "Point", "coordinates": coordinates}
-            change = {"$set": {target.gh: home, target.location: point}}
+            change: dict[str, Any] = {"$set": {target.gh: home, target.location: point}}
+            if target.seal is not None:
+                change["$unset"] = {target.seal: ""}
             return int(collection.update_one({"_id": identifier, target.gh: kept}, change).matched_count)
 
         for batch in batches:

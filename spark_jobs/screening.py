@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.geohash_column import cell_column
+from spark_jobs.moments import moment_ms
 from spark_jobs.points import LAT_NAMES, LNG_NAMES, find_column, location_columns, quoted
 from spark_jobs.sources import CORRUPT
 from spatialnosql.errors import UsageError
@@ -20,10 +21,12 @@ from spatialnosql.geohash import cells_to_points
 from spatialnosql.histogram import Histogram
 
 X, Y, CELL, FAULT = "__lng", "__lat", "__cell", "__fault"
+AT = "__at_ms"
+"""The time of a row in milliseconds since 1970, where rows have one."""
 
 MALFORMED, MISSING, NOT_A_NUMBER, NOT_A_POINT = "malformed", "missing", "not_a_number", "not_a_point"
 OUT_OF_RANGE, SWAPPED, NULL_ISLAND, OUTSIDE = "out_of_range", "swapped", "null_island", "outside"
-MISSING_KEY = "missing_key"
+MISSING_KEY, BAD_TIME = "missing_key", "bad_time"
 
 WORDS = {
     MALFORMED: "the line is no row",
@@ -35,6 +38,7 @@ WORDS = {
     NULL_ISLAND: "at 0, 0",
     OUTSIDE: "outside the bounds",
     MISSING_KEY: "no key",
+    BAD_TIME: "a time that is none",
 }
 
 HOME_SHARE = 0.98
@@ -80,6 +84,8 @@ class Rules:
     keys: tuple[str, ...] = ()
     home: Box | None = None
     """Where the points of this batch lie, if they lie together (`home_of`)."""
+    time: str | None = None
+    """The column of times, if they matter: then rows have `AT` too, null for those without a time."""
 
 
 def screened(
@@ -102,6 +108,10 @@ def screened(
     x, y = F.col(X), F.col(Y)
     fault = F.lit(None).cast("string")
     # From the least grave to the gravest: the last one that applies is said.
+    if rules.time is not None:
+        given = F.col(quoted(rules.time))
+        placed = placed.withColumn(AT, moment_ms(given, rows.schema[rules.time].dataType, rules.time))
+        fault = F.when(given.isNotNull() & F.col(AT).isNull(), BAD_TIME).otherwise(fault)
     for key in rules.keys:
         fault = F.when(F.col(quoted(key)).isNull(), MISSING_KEY).otherwise(fault)
     if rules.bounds is not None:

@@ -32,6 +32,7 @@ class Ingestion:
     spark_start_s: float = 0.0
     attempts: int = 1
     dry_run: bool = False
+    stk: dict[str, Any] | None = None  # what was sealed, for queries by place, time and words
 
     @property
     def seconds(self) -> float:
@@ -98,6 +99,8 @@ class Ingestion:
             lines.append(
                 f"{self.documents:,} documents in {self.chunks} chunks: {held}; max/mean {self.max_over_mean:.3f}"
             )
+        if self.stk is not None:
+            lines.append(self._sealed())
         phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.phases.items())
         lines.append(
             f"Seconds: {phases}; together {self.seconds:.1f}, Spark's start {self.spark_start_s:.1f}"
@@ -105,3 +108,15 @@ class Ingestion:
         if not self.dry_run:
             lines.append(f"{self.documents_per_s:,.0f} documents/s from source to indexed collection")
         return lines
+
+    def _sealed(self) -> str:
+        assert self.stk is not None
+        sizes = self.stk["settings"]
+        words = f"bins of {sizes['bin_s']:,} s, cells of {sizes['cell_bits']} bits"
+        if self.dry_run:
+            return f"Place, time and words: {words}."
+        fresh = f", {self.stk['fresh']:,} fresh (no time or no words)" if self.stk["fresh"] else ""
+        return (
+            f"Place, time and words: {self.stk['sealed']:,} sealed{fresh}; {words}; "
+            f"{self.stk['filter_cubes']:,} filters, {self.stk['filter_bytes_added'] / 1e6:,.1f} MB added."
+        )

@@ -117,6 +117,8 @@ def _stk(found: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[StkSettin
     settings = StkSettings.from_document(stored["stk"])
     if _has_clause(found.get("options", {}), true_seal(settings, stored.get("gh", GH_FIELD))):
         return settings, None
+    if stored.get("state") != READY:
+        return None, "its first batch is not whole yet"
     return None, "its validator does not guarantee the seals any more: run `spatialnosql stk enable` again"
 
 

@@ -15,6 +15,7 @@ writer waits for `State.grace_s`. A query that is not done by then looks again (
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from pymongo.write_concern import WriteConcern
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.metadata import DATABASE
 from spatialnosql.steps import Steps, call, listed
+from spatialnosql.steps import run as run_steps
 from spatialnosql.stk.keys import Keys, union
 from spatialnosql.stk.settings import Ints
 
@@ -39,7 +41,8 @@ GRACE_S = 20.0
 """Between publishing keys and the first document with such a seal."""
 _MOST_KEYS = 2_000_000  # of a piece: 8 MB, half of what a document holds
 _MOST_CUBES = 1_000_000  # of a part of a directory
-_AT_ONCE = 500  # pieces in one insert
+_AT_ONCE = 500  # cubes in one question
+_PIECES, _BYTES = 5_000, 16_000_000  # in one insert
 
 
 @dataclass(frozen=True)
@@ -116,13 +119,15 @@ class Busy(SpatialNoSQLError):  # noqa: N818 - a state, not a fault
 
 
 @contextmanager
-def writing(collection: Any, what: str) -> Iterator[State]:
+def writing(collection: Any, what: str, *, again: bool = False) -> Iterator[State]:
     """Be a writer, to the set of filters in force. As long as there are writers nobody can put another set in force.
 
     A writer that fails or is killed stays listed, since documents of its may be there whose keys are in this set only.
+    With `again` it does all that an earlier one of the same name did, and so takes over what that one left listed.
     """
-    name, writer = namespace_of(collection), str(ObjectId())
-    entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc)}
+    name, run = namespace_of(collection), ObjectId()
+    writer = _writer_again(what) if again else str(run)
+    entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc), "run": run}
     found = states(collection).find_one_and_update(
         {"_id": name, "rebuilding": None}, {"$set": {f"writers.{writer}": entry}}
     )
@@ -131,23 +136,60 @@ def writing(collection: Any, what: str) -> Iterator[State]:
             f"the filters of {name} are being rebuilt, or there are none; see `spatialnosql stk status`"
         )
     yield _state(found)
-    states(collection).update_one({"_id": name}, {"$unset": {f"writers.{writer}": ""}})
+    # Not if a later run has taken it over: that one writes still.
+    states(collection).update_one(
+        {"_id": name, f"writers.{writer}.run": run}, {"$unset": {f"writers.{writer}": ""}}
+    )
+
+
+def _writer_again(what: str) -> str:
+    """The name of a writer that may come again."""
+    return hashlib.blake2b(what.encode(), digest_size=12).hexdigest()
+
+
+def note_published(collection: Any, what: str) -> None:
+    """Let those who work for a writer that may come again know that it has published."""
+    states(collection).update_one(
+        {"_id": namespace_of(collection)}, {"$set": {f"writers.{_writer_again(what)}.published": True}}
+    )
+
+
+def has_published(collection: Any, what: str) -> bool:
+    """Whether a writer that may come again has published: what is added now, it does not know of."""
+    found = states(collection).find_one({"_id": namespace_of(collection)}) or {}
+    return bool(found.get("writers", {}).get(_writer_again(what), {}).get("published", False))
 
 
 def add_pieces(collection: Any, filters: Any, cubes: Iterable[int], keys: Iterable[Keys]) -> int:
     """Add keys to cubes; how many pieces that took. They count once they are published."""
-    target, added = pieces(collection), 0
+    target, added, size = pieces(collection), 0, 0
     waiting: list[dict[str, Any]] = []
     for cube, some in zip(cubes, keys, strict=True):
         for start in range(0, len(some), _MOST_KEYS):
             part = Binary(some[start : start + _MOST_KEYS].astype("<u4").tobytes())
             waiting.append({"f": filters, "q": int(cube), "k": part})
-        if len(waiting) >= _AT_ONCE:
+            size += len(part)
+        if len(waiting) >= _PIECES or size >= _BYTES:
             added += len(target.insert_many(waiting, ordered=False).inserted_ids)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         added += len(target.insert_many(waiting, ordered=False).inserted_ids)
     return added
+
+
+def add_missing(collection: Any, filters: Any, cubes: list[int], keys: list[Keys]) -> int:
+    """Add those keys that the cubes do not have; how many that were. What was added before costs a look.
+
+    Whoever is `writing` may go by what it finds: pieces stay, and become known when these cubes are published.
+    """
+    new: list[Keys] = []
+    for start in range(0, len(cubes), _AT_ONCE):
+        some = slice(start, start + _AT_ONCE)
+        there = run_steps(read_filters(collection, filters, cubes[some]))
+        for cube, one in zip(cubes[some], keys[some], strict=True):
+            new.append(one[~np.isin(one, there[cube], assume_unique=True)] if cube in there else one)
+    add_pieces(collection, filters, cubes, new)
+    return sum(map(len, new))
 
 
 def publish(collection: Any, filters: Any, cubes: Ints) -> None:
@@ -158,10 +200,12 @@ def publish(collection: Any, filters: Any, cubes: Ints) -> None:
     states(collection).update_one({"_id": namespace_of(collection)}, {"$inc": {"tick": 1}})
 
 
-def begin(collection: Any, settings: str, *, grace_s: float = GRACE_S) -> tuple[State, bool]:
+def begin(
+    collection: Any, settings: str, *, grace_s: float = GRACE_S, paused: bool = True
+) -> tuple[State, bool]:
     """Give a collection an empty set of filters, unless it has one; paused, until its documents are sealed.
 
-    Its state, and whether it is new.
+    Its state, and whether it is new. Where there are no documents yet there is no need to pause.
     """
     pieces(collection).create_index([("f", 1), ("q", 1)])
     fresh = {
@@ -169,7 +213,7 @@ def begin(collection: Any, settings: str, *, grace_s: float = GRACE_S) -> tuple[
         "tick": 0,
         "settings": settings,
         "grace_s": grace_s,
-        "paused": True,
+        "paused": paused,
         "writers": {},
     }
     name = {"_id": namespace_of(collection)}

@@ -93,10 +93,10 @@ def keys_by_cube(
             keys_of(hashes, np.repeat(positions, counts), settings.position_bits),
         ]
     )
-    owners = np.concatenate([cubes, np.repeat(cubes, counts)])
-    names, order = np.unique(owners, return_inverse=True)
+    names, order = np.unique(cubes, return_inverse=True)
+    owners = np.concatenate([order, np.repeat(order, counts)])
     # One sort of both together: the cube's number in the high half, the key in the low.
-    both = (order.astype(np.uint64) << np.uint64(32)) | keys
+    both = (owners.astype(np.uint64) << np.uint64(32)) | keys
     both.sort()
     both = both[np.concatenate([[True], both[1:] != both[:-1]])] if len(both) else both
     starts = np.searchsorted(both, np.arange(len(names) + 1, dtype=np.uint64) << np.uint64(32))

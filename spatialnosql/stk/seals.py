@@ -20,8 +20,8 @@ from spatialnosql.stk.settings import CUBE_FIELD, SEAL_FIELD, StkSettings
 
 # How MongoDB's `$toHashedIndexKey` hashes values (MD5, the first 64 bits): a seed, then for each value the class of its
 # type, its name if it stands in an array, and its bytes.
-_SEED, _END = struct.pack("<i", 0), struct.pack("<i", 0)
-_NUMBER, _STRING, _ARRAY, _DATE = (struct.pack("<i", kind) for kind in (10, 15, 25, 45))
+SEED, END = struct.pack("<i", 0), struct.pack("<i", 0)
+NUMBER, STRING, ARRAY, DATE = (struct.pack("<i", kind) for kind in (10, 15, 25, 45))
 
 
 def seal_expression(settings: StkSettings, gh: str, cube: Any = f"${CUBE_FIELD}") -> dict[str, Any]:
@@ -54,18 +54,19 @@ def true_seal(settings: StkSettings, gh: str) -> dict[str, Any]:
 def seal_of(cube: int, at_ms: int, gh: str, words: Sequence[str]) -> int:
     """The same seal, computed here."""
     digest = hashlib.md5(usedforsecurity=False)
-    parts = [_SEED, _ARRAY]
-    parts += [_NUMBER, b"0\0", struct.pack("<q", cube)]
-    parts += [_DATE, b"1\0", struct.pack("<q", at_ms)]
-    parts += [_STRING, b"2\0", _string(gh)]
-    parts += [_ARRAY, b"3\0"]
+    parts = [SEED, ARRAY]
+    parts += [NUMBER, b"0\0", struct.pack("<q", cube)]
+    parts += [DATE, b"1\0", struct.pack("<q", at_ms)]
+    parts += [STRING, b"2\0", string_bytes(gh)]
+    parts += [ARRAY, b"3\0"]
     for at, word in enumerate(words):
-        parts += [_STRING, b"%d\0" % at, _string(word)]
-    parts += [_END, _END]
+        parts += [STRING, b"%d\0" % at, string_bytes(word)]
+    parts += [END, END]
     digest.update(b"".join(parts))
     return int(struct.unpack("<q", digest.digest()[:8])[0])
 
 
-def _string(text: str) -> bytes:
+def string_bytes(text: str) -> bytes:
+    """A string as BSON has it."""
     encoded = text.encode()
     return struct.pack("<i", len(encoded) + 1) + encoded + b"\0"

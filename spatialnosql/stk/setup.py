@@ -75,7 +75,7 @@ def prepare(
     collection: Any, info: CollectionInfo, settings: StkSettings, *, grace_s: float = GRACE_S
 ) -> None:
     """All but the seals: index, state, validator, metadata. What was sealed by other settings is fresh again."""
-    collection.create_index([(CUBE_FIELD, 1), (info.gh, 1)], name=INDEX_NAME)
+    build_index(collection, info.gh)
     state, is_new = begin(collection, settings.digest, grace_s=grace_s)
     if is_new and collection.find_one(SEALED, {"_id": 1}) is not None:
         if _stored(collection) == settings:
@@ -87,9 +87,24 @@ def prepare(
         with rebuilding(collection, settings.digest):
             _install(collection, None, info.gh)  # until it is done seals of neither kind are checked
             collection.update_many(SEALED, {"$unset": {STK_FIELD: ""}})
-    _install(collection, settings, info.gh)
+    guarantee(collection, info.gh, settings)
+
+
+def build_index(collection: Any, gh: str) -> None:
+    """The index of data cubes."""
+    collection.create_index([(CUBE_FIELD, 1), (gh, 1)], name=INDEX_NAME)
+
+
+def guarantee(collection: Any, gh: str, settings: StkSettings) -> None:
+    """Let the server see to it that seals are true, and everyone know by which settings."""
+    _install(collection, settings, gh)
+    record(collection, settings)
+
+
+def record(collection: Any, settings: StkSettings) -> None:
+    """Note the settings in the metadata; they count once the server guarantees them."""
     metadata_collection(collection).update_one(
-        {"_id": info.namespace}, {"$set": {"stk": settings.to_document()}}
+        {"_id": namespace_of(collection)}, {"$set": {"stk": settings.to_document()}}
     )
 
 

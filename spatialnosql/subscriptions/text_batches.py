@@ -9,7 +9,7 @@ one), so the terms of a text are those of its pieces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -67,29 +67,57 @@ class TermReader:
 
         Those of text i are ``terms[offsets[i]:offsets[i + 1]]``. A null is a text without words.
         """
+        return self._read(texts, self._read_part)
+
+    def read_in_order(self, texts: Any) -> tuple[Offsets, Terms]:
+        """The same, but in the order in which they first appear in their text, as `TextRules.terms` has them."""
+        return self._read(texts, self._read_part_in_order)
+
+    def _read(
+        self, texts: Any, read_part: Callable[[Any], tuple[NDArray[np.int64], Terms]]
+    ) -> tuple[Offsets, Terms]:
         strings = _strings(texts)
         bounds = _offsets(strings)
         counts, terms = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int32)]
         for start, stop in _parts(bounds):
-            part_counts, part_terms = self._read_part(strings.slice(start, stop - start))
+            part_counts, part_terms = read_part(strings.slice(start, stop - start))
             counts.append(part_counts)
             terms.append(part_terms)
         offsets = np.zeros(len(strings) + 1, dtype=np.int64)
         np.cumsum(np.concatenate(counts), out=offsets[1:])
         return offsets, np.concatenate(terms)
 
-    def _read_part(self, strings: Any) -> tuple[NDArray[np.int64], Terms]:
-        """How many terms each text has, and all of them."""
+    def _coded(self, strings: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For each piece the text that it is of, and what `_ids_of` says of it."""
         pieces, pieces_of_text = _pieces(strings)
         encoded = pieces.dictionary_encode()
         ids = self._ids_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy(zero_copy_only=False)]
-        text = np.repeat(np.arange(len(strings)), pieces_of_text)
+        return np.repeat(np.arange(len(strings)), pieces_of_text), ids
+
+    def _read_part(self, strings: Any) -> tuple[NDArray[np.int64], Terms]:
+        """How many terms each text has, and all of them."""
+        text, ids = self._coded(strings)
         known = np.flatnonzero(ids >= 0)
         pairs = self._with_several((text[known] << 32) | ids[known], text, ids)
         # Sorted by hand: np.unique hashes since NumPy 2.3, which takes fifty times as long here.
         pairs.sort()
         pairs = pairs[np.diff(pairs, prepend=-1) != 0]
         return np.bincount(pairs >> 32, minlength=len(strings)), (pairs & 0xFFFFFFFF).astype(np.int32)
+
+    def _read_part_in_order(self, strings: Any) -> tuple[NDArray[np.int64], Terms]:
+        """The same, each term where it first appears."""
+        text, ids = self._coded(strings)
+        counts = (ids >= 0).astype(np.int64)
+        rare = np.flatnonzero(ids <= _FIRST_SEVERAL).tolist()
+        for at in rare:
+            counts[at] = len(self._several[_FIRST_SEVERAL - int(ids[at])])
+        starts = np.cumsum(counts) - counts
+        all_ids = np.repeat(ids, counts)
+        for at in rare:
+            all_ids[starts[at] : starts[at] + counts[at]] = self._several[_FIRST_SEVERAL - int(ids[at])]
+        text = np.repeat(text, counts)
+        kept = _first_ones(text, all_ids)
+        return np.bincount(text[kept], minlength=len(strings)), all_ids[kept].astype(np.int32)
 
     def _with_several(
         self, pairs: NDArray[np.int64], text: NDArray[np.int64], ids: NDArray[np.int64]
@@ -128,6 +156,23 @@ class TermReader:
             return ids[0] if ids else _NONE
         self._several.append(ids)
         return _FIRST_SEVERAL - (len(self._several) - 1)
+
+
+def _first_ones(text: NDArray[np.int64], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each pair of text and id stands first, ascending. The texts must be ascending already."""
+    if not len(ids):
+        return np.zeros(0, dtype=np.int64)
+    place_bits = len(ids).bit_length()
+    id_bits = int(ids.max()).bit_length()
+    if int(text[-1]).bit_length() + id_bits + place_bits > 63:
+        _, first = np.unique((text << id_bits) | ids, return_index=True)
+        return np.sort(first)
+    # Text, id and place in one number: sorting numbers is many times as fast as sorting where they stand.
+    packed = (((text << id_bits) | ids) << place_bits) | np.arange(len(ids))
+    packed.sort()
+    is_first = np.diff(packed >> place_bits, prepend=-1) != 0
+    places: NDArray[np.int64] = np.sort(packed[is_first] & ((1 << place_bits) - 1))
+    return places
 
 
 def _strings(texts: Any) -> Any:
