@@ -34,6 +34,7 @@ def _bars(
         "text": list(texts),
         "textposition": "outside",
         "cliponaxis": False,
+        "insidetextfont": {"color": "#ffffff"},
         "marker": {"color": colour},
         "hovertemplate": "%{x}: %{text}<extra></extra>",
         **more,

@@ -315,7 +315,7 @@ def _cells(name: str, boxes: NDArray[np.float64], colour: str, said: str) -> dic
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": f"{name} ({len(boxes):,} cells)",
+        "name": name,
         "x": xs,
         "y": ys,
         "fill": "toself",
@@ -323,7 +323,7 @@ def _cells(name: str, boxes: NDArray[np.float64], colour: str, said: str) -> dic
         "line": {"color": faded(colour, 0.9), "width": 0.8},
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": f"<b>{name}</b><br>{said}",
+        "text": f"<b>{name}</b>, {len(boxes):,} cells<br>{said}",
     }
 
 
@@ -374,9 +374,7 @@ def choropleth(top: TopFacts) -> Figure:
         }
         shown.add(number_of)
         data.append(trace)
-    figure = _figure(data, view)
-    figure["layout"]["legend"] = {"title": {"text": "points"}}
-    return figure
+    return _figure(data, view)
 
 
 def class_breaks(points: Sequence[int]) -> list[int]:

@@ -28,11 +28,20 @@
   const isNarrow = (width) => width < NARROW;
   const frame = (figure, width) => (isNarrow(width) && figure.values.narrow) || figure.values;
 
+  // On maps the legend is in columns, so that it keeps clear of the buttons.
+  const legendColumns = (width) => (isNarrow(width) ? 2 : 3);
+  function legendRows(figure, width) {
+    const shown = figure.values.data.filter((trace) => trace.name && trace.showlegend !== false && trace.type !== "heatmap");
+    const heat = figure.values.data.filter((trace) => trace.type === "heatmap" && trace.showlegend);
+    return Math.max(Math.ceil((shown.length + heat.length) / legendColumns(width)), 1);
+  }
+
   // A map is as high as its shape asks for at this width, other figures as high as they say.
   function height(figure, width) {
     if (figure.values.ratio) {
       const inner = Math.max(width - 90, 200);
-      return Math.round(Math.min(Math.max(inner * frame(figure, width).ratio, 200), 680) + figure.below);
+      const inside = Math.min(Math.max(inner * frame(figure, width).ratio, 200), 680);
+      return Math.round(inside + figure.below + 22 * (legendRows(figure, width) - 1));
     }
     return figure.values.height || 320;
   }
@@ -47,7 +56,9 @@
     const narrow = isNarrow(figure.place.clientWidth);
     return figure.values.data.map((trace) => {
       if (!trace.marker || !trace.marker.colorbar) return trace;
-      const colorbar = { ...trace.marker.colorbar, len: narrow ? 1 : trace.marker.colorbar.len };
+      const width = figure.place.clientWidth;
+      const inside = height(figure, width) - figure.below - 22 * (legendRows(figure, width) - 1);
+      const colorbar = { ...trace.marker.colorbar, y: -34 / inside, len: narrow ? 1 : trace.marker.colorbar.len };
       return { ...trace, marker: { ...trace.marker, colorbar } };
     });
   }
@@ -61,6 +72,7 @@
     const legend = {
       orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: INK[mode], size: 12 },
       bgcolor: "rgba(0,0,0,0)", ...(own.legend || {}),
+      ...(isMap ? { entrywidthmode: "fraction", entrywidth: 0.94 / legendColumns(width) } : {}),
     };
     const made = {
       ...own, font, legend, width, height: height(figure, width), autosize: false,

@@ -280,12 +280,12 @@ def query_section(query: QueryFacts, facts: CollectionFacts, place: int) -> Sect
         caption = "The shape" if query.outlines else "The cells"
         if len(query.interior) or len(query.boundary):
             cells = "and the cells that are asked for" if query.outlines else "that are asked for"
-            caption += (
-                f" {cells}: {len(query.interior)} interior and {len(query.boundary)} boundary ranges of gh"
-            )
-            caption += (
-                "." if query.whole_border else ", of the first ring; wider ones follow if it holds too few."
-            )
+            caption += f" {cells}: "
+            if query.whole_border:
+                caption += f"{len(query.interior)} interior and {len(query.boundary)} boundary ranges of gh."
+            else:
+                count = _many(len(query.interior) + len(query.boundary), "range")
+                caption += f"{count} of gh for the first ring; wider ones follow if it holds too few."
         else:
             caption += ". The query is sent as it is: no cells are asked for."
         map_part = figure(f"fig-query-{place}", drawn, caption, "map")

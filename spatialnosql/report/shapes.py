@@ -136,7 +136,7 @@ def outlines_of(query: Any) -> tuple[Outline, ...]:
     for operator, operand, around in _operators(query):
         try:
             outline = _near(operator, operand, around) if operator in _NEAR else _within(operand)
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError):
             continue
         found += outline
     return tuple(found)

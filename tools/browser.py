@@ -83,6 +83,7 @@ class Browser:
         self.events: list[dict[str, Any]] = []
 
     def close(self) -> None:
+        """End the browser."""
         try:
             os.write(self._out, b'{"id":0,"method":"Browser.close"}\0')
             self._process.wait(10)
@@ -150,9 +151,11 @@ class Tab:
         self._session = session
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """A command about this page."""
         return self._browser.send(method, self._session, **parameters)
 
     def resize(self, width: int, height: int) -> None:
+        """Make the screen so large; a narrow one is a phone's."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -162,16 +165,19 @@ class Tab:
         )
 
     def prefer(self, *, dark: bool) -> None:
+        """What the system is set to."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
 
     def evaluate(self, expression: str) -> Any:
+        """The value of an expression, or what its promise comes to."""
         answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
     def wait(self, condition: str, seconds: float = TIMEOUT_S) -> None:
+        """Until a condition is true."""
         end = time.monotonic() + seconds
         while not self.evaluate(condition):
             if time.monotonic() > end:
@@ -187,6 +193,7 @@ class Tab:
         return base64.b64decode(self.send("Page.captureScreenshot", format="png", **options)["data"])
 
     def pdf(self) -> bytes:
+        """The page as it is printed."""
         return base64.b64decode(self.send("Page.printToPDF", printBackground=True)["data"])
 
     def _events(self, method: str) -> Iterator[dict[str, Any]]:
