@@ -7,17 +7,18 @@ Protocol: JSON messages that end with a zero byte, written to the browser's file
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import itertools
 import json
 import os
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,26 +71,27 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(prefix="spatialnosql-browser-", ignore_cleanup_errors=True)
         to_browser, self._out = os.pipe()
         self._in, from_browser = os.pipe()
-        self._process = subprocess.Popen(
-            # The shell only puts the pipes where the browser looks for them.
-            ["sh", "-c", f'exec "$0" "$@" 3<&{to_browser} 4>&{from_browser}', program, *FLAGS,
-             f"--user-data-dir={self._folder.name}"],
-            pass_fds=(to_browser, from_browser), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        os.close(to_browser)
-        os.close(from_browser)
+        # Out of the way of 3 and 4 first: one of them might be taken for the other.
+        ends = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, 10) for one in (to_browser, from_browser)]
+        actions: list[Any] = [(os.POSIX_SPAWN_DUP2, ends[0], 3), (os.POSIX_SPAWN_DUP2, ends[1], 4)]
+        actions += [(os.POSIX_SPAWN_OPEN, one, os.devnull, os.O_WRONLY, 0) for one in (1, 2)]
+        arguments = [program, *FLAGS, f"--user-data-dir={self._folder.name}"]
+        self._pid = os.posix_spawn(program, arguments, os.environ, file_actions=actions)
+        for one in (to_browser, from_browser, *ends):
+            os.close(one)
         self._numbers = itertools.count(1)
         self._buffer = b""
         self.events: list[dict[str, Any]] = []
 
     def close(self) -> None:
         """End the browser."""
-        try:
+        with contextlib.suppress(OSError):
             os.write(self._out, b'{"id":0,"method":"Browser.close"}\0')
-            self._process.wait(10)
-        except (OSError, subprocess.TimeoutExpired):
-            self._process.kill()
-            self._process.wait()
+        end = time.monotonic() + 10
+        while os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+            time.sleep(0.02)
+            if time.monotonic() > end:
+                os.kill(self._pid, signal.SIGKILL)
         os.close(self._out)
         os.close(self._in)
         self._folder.cleanup()
@@ -125,7 +127,7 @@ class Browser:
             self.events.append(found)
         return found
 
-    @contextmanager
+    @contextlib.contextmanager
     def open(self, file: Path, width: int = 1280, height: int = 900, *, dark: bool = False) -> Iterator[Tab]:
         """A page in a tab of its own, drawn to the end."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]

@@ -50,7 +50,7 @@ def make_report(path: Path) -> None:
 
 
 def picture(program: str, page: Path) -> bytes:
-    """The beginning of the page and some of its sections, in few colours."""
+    """The beginning of the page and some of its sections."""
     browser = Browser(program)
     try:
         with browser.open(page, WIDTH, 1000) as tab:
@@ -61,10 +61,19 @@ def picture(program: str, page: Path) -> bytes:
             shot = tab.screenshot(whole=True)
     finally:
         browser.close()
-    few = Image.open(io.BytesIO(shot)).convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    seen = Image.open(io.BytesIO(shot)).convert("RGB")
+    return min((_png(seen), _png(seen.quantize(256, kmeans=2, dither=Image.Dither.NONE))), key=_too_large)
+
+
+def _png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
-    few.save(buffer, "PNG", optimize=True)
+    image.save(buffer, "PNG", optimize=True)
     return buffer.getvalue()
+
+
+def _too_large(data: bytes) -> int:
+    """All colours if they fit; else few."""
+    return max(len(data) - MOST_BYTES, 0)
 
 
 if __name__ == "__main__":

@@ -49,13 +49,14 @@ class Asked:
     limit: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.query, Mapping | list):
+        stages = [] if isinstance(self.query, Mapping) else self.query
+        if not isinstance(stages, list) or not all(isinstance(stage, Mapping) for stage in stages):
             raise UsageError("a query must be a filter ({...}) or a pipeline ([...])")
         if self.count and not isinstance(self.query, Mapping):
             raise UsageError("a count is of a filter; a pipeline counts by its own stages")
         if self.limit < 0:
             raise UsageError(f"the limit of a query is {self.limit}; it must be 0 (all) or more")
-        if not isinstance(self.query, Mapping) and any(_WRITING & set(stage) for stage in self.query):
+        if any(_WRITING & set(stage) for stage in stages):
             raise UsageError("a pipeline with $out or $merge writes; a report only reads")
 
 

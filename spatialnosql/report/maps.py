@@ -102,7 +102,7 @@ def _heat(raster: Raster, chosen: NDArray[np.bool_], colour: str, most: float, *
 
 
 def _cropped(
-    chosen: NDArray[np.bool_], lng: NDArray[np.float64], lat: NDArray[np.float64], cell: tuple[float, float]
+    chosen: NDArray[np.bool_], lng: NDArray[Any], lat: NDArray[Any], cell: tuple[float, float]
 ) -> tuple[Any, dict[str, float]]:
     """The rows and columns that chosen cells take, and where on the map those begin."""
     rows, columns = np.flatnonzero(chosen.any(axis=1)), np.flatnonzero(chosen.any(axis=0))

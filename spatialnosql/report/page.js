@@ -29,7 +29,7 @@
   const frame = (figure, width) => (isNarrow(width) && figure.values.narrow) || figure.values;
 
   // On maps the legend is in columns, so that it keeps clear of the buttons.
-  const legendColumns = (width) => (isNarrow(width) ? 2 : 3);
+  const legendColumns = (width) => (isNarrow(width) ? 2 : 6);
   function legendRows(figure, width) {
     const shown = figure.values.data.filter((trace) => trace.name && trace.showlegend !== false && trace.type !== "heatmap");
     const heat = figure.values.data.filter((trace) => trace.type === "heatmap" && trace.showlegend);
@@ -46,6 +46,11 @@
     return figure.values.height || 320;
   }
 
+  // Paper is known before it is laid out: A4 or letter, upright.
+  function room(figure) {
+    return printing ? (figure.place.closest(".pair") ? 335 : 690) : figure.place.clientWidth;
+  }
+
   function range(figure, width, side) {
     const own = frame(figure, width);
     return own !== figure.values ? { range: own[side].slice() } : {};
@@ -53,10 +58,10 @@
 
   // The scale of a map lies below it, over its whole width on a phone.
   function traces(figure) {
-    const narrow = isNarrow(figure.place.clientWidth);
+    const width = room(figure);
+    const narrow = isNarrow(width);
     return figure.values.data.map((trace) => {
       if (!trace.marker || !trace.marker.colorbar) return trace;
-      const width = figure.place.clientWidth;
       const inside = height(figure, width) - figure.below - 22 * (legendRows(figure, width) - 1);
       const colorbar = { ...trace.marker.colorbar, y: -34 / inside, len: narrow ? 1 : trace.marker.colorbar.len };
       return { ...trace, marker: { ...trace.marker, colorbar } };
@@ -65,7 +70,7 @@
 
   function layout(figure) {
     const mode = theme();
-    const width = figure.place.clientWidth;
+    const width = room(figure);
     const own = figure.values.layout;
     const font = { family: FONT, size: 12, color: INK[mode] };
     const isMap = Boolean(figure.values.ratio);
