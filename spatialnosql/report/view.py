@@ -213,10 +213,10 @@ def _owners(
     numbers = {name: number for number, name in enumerate(shards)}
     starts = np.array([chunk.lo for chunk in chunks], dtype=np.uint64)
     owners = np.array([numbers.get(chunk.shard, -1) for chunk in chunks], dtype=np.int64)
-    middles = ((histogram.cells[inside] << np.uint64(1)) | np.uint64(1)) << np.uint64(
-        BITS - histogram.bits - 1
-    )
+    shift = BITS - histogram.bits
+    middles = (histogram.cells[inside] << np.uint64(shift)) + np.uint64((1 << shift) // 2)
     own = owners[np.maximum(np.searchsorted(starts, middles, side="right") - 1, 0)]
+    known = own >= 0
     held = np.zeros((len(shards), size))
-    np.add.at(held, (own, place), histogram.counts[inside])
+    np.add.at(held, (own[known], place[known]), histogram.counts[inside][known])
     return np.where(held.sum(axis=0) > 0, held.argmax(axis=0), -1)
