@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint bench clean lock wheel
+.PHONY: help venv demo test lint bench clean lock wheel picture
 
 help:  ## what there is
 	@echo "make demo    a local sharded MongoDB, a generated city, rewritten queries against plain ones"
@@ -13,6 +13,7 @@ help:  ## what there is
 	@echo "make bench   every benchmark, small (BENCH='containment --json' for one, BENCH=--list for all)"
 	@echo "make wheel   build dist/*.whl and try it in an empty environment"
 	@echo "make lock    pin the newest allowed versions into requirements.lock"
+	@echo "make picture make docs/report.png anew, the README's picture (needs Chromium)"
 	@echo "make clean   remove the environment and everything that was built"
 
 venv:
@@ -39,6 +40,9 @@ wheel: venv
 
 lock: venv
 	@$(BIN)/python tools/lock.py
+
+picture: venv
+	@$(BIN)/python tools/picture.py docs/report.png
 
 clean:
 	rm -rf .venv dist build demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse

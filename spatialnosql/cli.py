@@ -36,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command("verify", "find missing or stale geohashes, and repair them", "spatialnosql.verify_command"),
     Command("explain", "what a query touches, as it is and rewritten", "spatialnosql.explain_command"),
+    Command("report", "a collection on its shards, as one page to open", "spatialnosql.report.command"),
     Command("cover", "the geohash ranges that cover a GeoJSON shape", "spatialnosql.cover_command"),
     Command("grid", "count points by geohash cell, in a region, for maps", "spatialnosql.joins.grid_command"),
     Command(

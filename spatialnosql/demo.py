@@ -25,7 +25,8 @@ from spatialnosql.cli import EXIT_ERROR, EXIT_OK, EXIT_USAGE, add_common_argumen
 from spatialnosql.cluster import Deployment, LocalCluster, connect, describe
 from spatialnosql.demo_alerts import tell
 from spatialnosql.demo_query import compare
-from spatialnosql.errors import UsageError
+from spatialnosql.demo_report import write_report
+from spatialnosql.errors import MissingProgram, UsageError
 from spatialnosql.geohash import points_to_strings
 from spatialnosql.loading import insert
 from spatialnosql.placement import SHARD_KEY, even_cuts, shard_by_geohash
@@ -47,6 +48,7 @@ class Demo:
     uri: str
     deployment: Deployment
     say: Callable[[str], None]
+    out: Path
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -84,11 +86,13 @@ def run(args: argparse.Namespace) -> int:
             print(line, flush=True)
 
     with opened_database(args, say) as (database, uri, deployment):
-        demo = Demo(generate_city(args.points, args.seed), database, uri, deployment, say)
+        demo = Demo(generate_city(args.points, args.seed), database, uri, deployment, say, args.out)
         demo.facts |= {"points": args.points, "seed": args.seed, "seconds": {}}
         demo.facts |= {"deployment": deployment.kind, "mongodb": deployment.version}
         demo.facts["seconds"]["start"] = round(time.monotonic() - started, 2)
-        for step in STEPS if not args.no_spark else STEPS[: STEPS.index(alert)]:
+        for step in STEPS:
+            if args.no_spark and step is alert:
+                continue
             before = time.monotonic()
             step(demo)
             demo.facts["seconds"][step.__name__] = round(time.monotonic() - before, 2)
@@ -97,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     seconds = demo.facts["seconds"]
     say("\nSeconds: " + ", ".join(f"{name} {taken:.1f}" for name, taken in seconds.items()))
     say(f"Written: {written}")
+    if "report" in demo.facts:
+        say(f"Report: {demo.facts['report']}")
     if args.json:
         print(json.dumps(demo.facts))
     equal = demo.facts["queries"]["equal"] and demo.facts.get("alerts", {"equal": True})["equal"]
@@ -203,6 +209,18 @@ def alert(demo: Demo) -> None:
     demo.facts["alerts"] = tell(demo.database, demo.uri, demo.city, reports, demo.say)
 
 
+def show(demo: Demo) -> None:
+    """Write the report: what all this looks like."""
+    path = demo.out / "report.html"
+    demo.out.mkdir(parents=True, exist_ok=True)
+    try:
+        write_report(demo.database, demo.city, path, with_alerts="alerts" in demo.facts)
+    except MissingProgram as error:
+        demo.say(f"No report: {error}")
+        return
+    demo.facts["report"] = str(path)
+
+
 def write_output(demo: Demo, folder: Path) -> str:
     """Write the facts and the neighbourhoods, for a look at them in any map."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -211,4 +229,4 @@ def write_output(demo: Demo, folder: Path) -> str:
     return f"{folder}/demo.json, {folder}/neighbourhoods.geojson"
 
 
-STEPS: tuple[Callable[[Demo], None], ...] = (place, load, index, adopt_it, spread, ask, alert)
+STEPS: tuple[Callable[[Demo], None], ...] = (place, load, index, adopt_it, spread, ask, alert, show)

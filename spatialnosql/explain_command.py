@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from bson import json_util
+from pymongo.collection import Collection
 
 from spatialnosql.cli import EXIT_OK, add_common_arguments
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
+from spatialnosql.explain import Explanation
+from spatialnosql.metadata import load_info
 from spatialnosql.rewrite import QoS
+from spatialnosql.steps import run as run_steps
 from spatialnosql.target import add_target, opened_collection
 
 
@@ -40,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-ranges", type=int, metavar="N", help="cap the ranges of a cover")
     parser.add_argument("--trust-gh", action="store_true", help="rewrite without a validator's guarantee")
     parser.add_argument("--show-query", action="store_true", help="print the rewritten query too")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with the shape and its cover, too"
+    )
     add_common_arguments(parser)
 
 
@@ -48,11 +55,17 @@ def run(args: argparse.Namespace) -> int:
     query = read_query(args.query)
     if args.count and not isinstance(query, dict):
         raise UsageError("--count is for a filter; a pipeline counts by its own stages")
+    if args.html is not None:
+        from spatialnosql.report.write import check_out
+
+        check_out(args.html, "--html")
     qos = QoS(prefer=args.prefer, precision=args.precision, max_ranges=args.max_ranges, form=args.form)
     with opened_collection(args) as plain:
         spatial = SpatialCollection(plain, qos=qos, trust_gh=args.trust_gh)
         limited = {"limit": args.limit} if args.limit else {}
         explanation = spatial.explain(query, **({"count": True} if args.count else limited))
+        if args.html is not None:
+            write_html(args, plain, query, explanation, qos)
     sent = explanation.plan.filter if explanation.plan.filter is not None else explanation.plan.pipeline
     if args.json:
         document = explanation.to_dict()
@@ -64,6 +77,26 @@ def run(args: argparse.Namespace) -> int:
     if args.show_query:
         print("\n" + json_util.dumps(sent, indent=2))
     return EXIT_OK
+
+
+def write_html(
+    args: argparse.Namespace,
+    plain: Collection[dict[str, Any]],
+    query: Any,
+    explanation: Explanation,
+    qos: QoS,
+) -> None:
+    """The explanation as a page, of the same parts as a report."""
+    from spatialnosql.report.gather import gather
+    from spatialnosql.report.gather_queries import Asked, query_facts
+    from spatialnosql.report.model import Report
+    from spatialnosql.report.write import explain_page, write_page
+
+    facts = gather(plain, trust_gh=args.trust_gh)
+    info = run_steps(load_info(plain, trust_gh=args.trust_gh))
+    shown = query_facts(explanation, Asked(query, None, args.count, max(args.limit, 0)), info, qos)
+    write_page(explain_page(Report(facts, [shown])), args.html)
+    print(f"{args.html}: written", file=sys.stderr)
 
 
 def read_query(text: str) -> Any:

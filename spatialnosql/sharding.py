@@ -255,7 +255,7 @@ def _move(collection: Documents, low: Key, high: Key, home: str) -> None:
         patiently(lambda: move(force=True))
 
 
-def _cell(value: Any) -> int:
+def bound_to_cell(value: Any) -> int:
     """The 60-bit cell of a bound; the documents without ``gh`` lie before all of them."""
     if isinstance(value, MaxKey):
         return 1 << BITS
@@ -269,12 +269,12 @@ def _cell(value: Any) -> int:
 
 def weight_of(low: Key, high: Key, gh: str, histogram: Histogram) -> float:
     """How many points of a histogram lie in the half-open range of two values of the shard key."""
-    return float(histogram.points_in([_cell(low[gh])], [_cell(high[gh])])[0])
+    return float(histogram.points_in([bound_to_cell(low[gh])], [bound_to_cell(high[gh])])[0])
 
 
 def _pieces(low: Key, high: Key, gh: str, histogram: Histogram, average: float) -> list[tuple[Key, Key]]:
     """A range in pieces that the server moves without ado."""
-    first, last = _cell(low[gh]), _cell(high[gh])
+    first, last = bound_to_cell(low[gh]), bound_to_cell(high[gh])
     count = int(weight_of(low, high, gh, histogram) * average // PIECE_BYTES) + 1
     starts = histogram.cells << np.uint64(BITS - histogram.bits)
     inside = (starts >= first) & (starts < last)

@@ -24,7 +24,13 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"spatialnosql", "spark_jobs"}
-NEEDED_FILES = ("spatialnosql/py.typed", "spatialnosql/__init__.py", "spark_jobs/__init__.py")
+NEEDED_FILES = (
+    "spatialnosql/py.typed",
+    "spatialnosql/__init__.py",
+    "spatialnosql/report/page.css",
+    "spatialnosql/report/page.js",
+    "spark_jobs/__init__.py",
+)
 # Run in the new environment: the library must come from there, and need neither Spark nor a browser.
 TRY_IMPORTS = """
 import pathlib, sys
