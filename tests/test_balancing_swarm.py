@@ -13,6 +13,7 @@ from spatialnosql.subscriptions.balancing.layout import Extent, Layout, Spans, m
 from spatialnosql.subscriptions.balancing.reduction import find_split, find_subset, nearest_cut
 from spatialnosql.subscriptions.balancing.statistics import (
     Axis,
+    Cost,
     Statistics,
     join_statistics,
     part_statistics,
@@ -150,8 +151,8 @@ class Seen:
         self.queries: list[tuple[int, int, int, int, int]] = []  # span, round
         self.round = 0
 
-    def counts(self, extent: Extent, decay: float) -> tuple[float, float, float]:
-        """N, Q and R of any part of the partition."""
+    def counts(self, extent: Extent, decay: float) -> tuple[float, ...]:
+        """N, Q, R and the work of any part of the partition; a point's work is its column and one."""
         columns, rows = range(extent.left, extent.right), range(extent.bottom, extent.top)
         inside = [turn for column, row, turn in self.points if column in columns and row in rows]
         touching = [
@@ -162,7 +163,12 @@ class Seen:
         last = self.round - 1
         points = sum(decay ** (last - turn) for turn in inside)
         received = sum(turn == last for turn in inside) + sum(turn == last for turn in touching)
-        return points, float(len(touching)), float(received)
+        work = sum(
+            decay ** (last - turn) * (column + 1)
+            for column, row, turn in self.points
+            if column in columns and row in rows
+        )
+        return points, float(len(touching)), float(received), float(work)
 
 
 @pytest.mark.parametrize("decay", [0.5, 1.0])
@@ -177,7 +183,8 @@ def test_statistics_tell_of_every_cut_what_counting_tells(decay: float) -> None:
         assert len(spans) > 3
         for part in range(2):  # in any number of batches
             own = slice(part, None, 2)
-            statistics = statistics.with_points(extent, columns[own], rows[own])
+            work = columns[own] + 1.0
+            statistics = statistics.with_points(extent, columns[own], rows[own], work=work)
             statistics = statistics.with_queries(extent, spans[own])
         seen.points += [(int(c), int(r), turn) for c, r in zip(columns, rows, strict=True)]
         seen.queries += [(*map(int, span), turn) for span in spans]
@@ -192,10 +199,10 @@ def test_statistics_tell_of_every_cut_what_counting_tells(decay: float) -> None:
                 for side, half in zip(
                     (axis.before(cut), axis.after(cut)), extent.parted(upright, cut), strict=True
                 ):
+                    expected = seen.counts(half, decay)
                     if turn == 2:  # the one that came and went was received all the same
-                        assert side[:2] == pytest.approx(seen.counts(half, decay)[:2])
-                    else:
-                        assert side == pytest.approx(seen.counts(half, decay))
+                        expected = (*expected[:2], side.received, expected[3])
+                    assert side == pytest.approx(expected)
         assert statistics.rows.totals == pytest.approx(statistics.columns.totals)
 
 
@@ -203,7 +210,7 @@ def test_a_round_without_anything_halves_the_points_and_keeps_the_queries() -> N
     extent = Extent(0, 4, 0, 4)
     statistics = Statistics.empty(extent).with_points(extent, np.array([1, 2]), np.array([0, 3]))
     statistics = statistics.with_queries(extent, np.array([[0, 3, 0, 3]])).folded().folded()
-    assert statistics.totals == (1.0, 1.0, 0.0)
+    assert statistics.totals == (1.0, 1.0, 0.0, 1.0)
 
 
 def test_parts_of_a_partition_and_their_union() -> None:
@@ -218,10 +225,7 @@ def test_parts_of_a_partition_and_their_union() -> None:
         for half, part in zip(halves, parts, strict=True):
             own = half.touched_by(spans)
             inside = (
-                (columns >= half.left)
-                & (columns < half.right)
-                & (rows >= half.bottom)
-                & (rows < half.top)
+                (columns >= half.left) & (columns < half.right) & (rows >= half.bottom) & (rows < half.top)
             )
             counted = (
                 Statistics.empty(half)
@@ -230,7 +234,7 @@ def test_parts_of_a_partition_and_their_union() -> None:
                 .folded()
             )
             assert part.totals == pytest.approx(counted.totals)
-            for name in ("n", "q", "r", "span_q", "pre_span_q"):  # exact across the cut
+            for name in ("n", "q", "r", "w", "span_q", "pre_span_q"):  # exact across the cut
                 mine, theirs = part.axis(upright), counted.axis(upright)
                 assert getattr(mine, name) == pytest.approx(getattr(theirs, name))
             for name in ("q", "span_q"):  # and of queries along the other side
@@ -301,21 +305,23 @@ def random_axis(draw: np.random.Generator, size: int) -> Axis:
     firsts = draw.integers(0, size, 30)
     lasts = np.minimum(firsts + draw.integers(0, 4, 30), size - 1)
     axis = Axis.empty(size).with_queries(firsts[:20], lasts[:20]).folded()
-    return axis.with_queries(firsts[20:], lasts[20:]).with_points(draw.integers(0, size, 50)).folded()
+    axis = axis.with_queries(firsts[20:], lasts[20:])
+    return axis.with_points(draw.integers(0, size, 50), 2.0, draw.random(50)).folded()
 
 
+@pytest.mark.parametrize("kind", ["product", "work"])
 @pytest.mark.parametrize("moves_first", [True, False])
-def test_the_search_by_halves_finds_what_trying_every_cut_finds(moves_first: bool) -> None:
+def test_the_search_by_halves_finds_what_trying_every_cut_finds(moves_first: bool, kind: Cost) -> None:
     draw = np.random.default_rng(4)
     for _ in range(200):
         axis = random_axis(draw, int(draw.integers(2, 20)))
-        rest, target = draw.uniform(0, 2 * axis.totals.numerator, 2)
+        rest, target = draw.uniform(0, 2 * axis.totals.cost(kind), 2)
         differences = []
         for cut in range(1, axis.size):
-            sides = [axis.before(cut).numerator, axis.after(cut).numerator]
+            sides = [axis.before(cut).cost(kind), axis.after(cut).cost(kind)]
             moved, kept = sides if moves_first else sides[::-1]
             differences.append(abs((rest + kept) - (target + moved)))
-        cut, difference = nearest_cut(axis, float(rest), float(target), moves_first)
+        cut, difference = nearest_cut(axis, float(rest), float(target), moves_first, kind)
         assert abs(difference) == pytest.approx(min(differences))
         assert differences[cut - 1] == pytest.approx(min(differences))
 
@@ -328,7 +334,7 @@ def test_a_single_cell_is_not_split_but_the_next_partition_is() -> None:
     other = Statistics.empty(wide).with_points(wide, columns, np.zeros(8, dtype=int))
     other = other.with_queries(wide, np.array([[column, column, 0, 0] for column in columns])).folded()
     statistics = {0: hot, 1: other}
-    costs = {number: one.totals.numerator for number, one in statistics.items()}
+    costs = {number: one.totals.cost("product") for number, one in statistics.items()}
     split = find_split(statistics, costs, 0.0)
     assert split is not None
     assert (split.partition, split.upright) == (1, True)
@@ -338,10 +344,11 @@ def test_a_single_cell_is_not_split_but_the_next_partition_is() -> None:
 # -- rounds ------------------------------------------------------------------------------------------------
 
 
-def test_rounds_spread_a_hot_spot_and_keep_their_books() -> None:
+@pytest.mark.parametrize("cost", ["product", "work"])
+def test_rounds_spread_a_hot_spot_and_keep_their_books(cost: Cost) -> None:
     draw = np.random.default_rng(6)
     side, workers = 32, 4
-    state = Swarm.start(side, side, workers, beta=3)
+    state = Swarm.start(side, side, workers, beta=3, cost=cost)
     lows = draw.integers(0, 8, size=(300, 2))
     spans = np.stack([lows[:, 0], lows[:, 0] + 1, lows[:, 1], lows[:, 1] + 1], axis=1)
     state = state.with_queries(spans)

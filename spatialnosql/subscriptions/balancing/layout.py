@@ -157,9 +157,7 @@ class Layout:
         layout, number, _ = self._exchanged([first, second], (whole,), self.homes[first])
         return layout, number
 
-    def _exchanged(
-        self, gone: Sequence[int], new: Sequence[Extent], worker: int
-    ) -> tuple[Layout, int, int]:
+    def _exchanged(self, gone: Sequence[int], new: Sequence[Extent], worker: int) -> tuple[Layout, int, int]:
         extents = [None if number in gone else one for number, one in enumerate(self.extents)]
         cells = self.partition_of_cell.copy().reshape(self.rows, self.columns)
         first = len(extents)
@@ -214,7 +212,10 @@ def merge_neighbours(layout: Layout) -> tuple[Layout, list[tuple[int, int, int]]
 
 @compiled
 def _overlaps(spans: Array, partition_of_cell: Array, columns: int, borders: Array) -> tuple[Array, Array]:
-    queries, partitions = np.empty(2 * spans.shape[0] + 16, np.int64), np.empty(2 * spans.shape[0] + 16, np.int32)
+    queries, partitions = (
+        np.empty(2 * spans.shape[0] + 16, np.int64),
+        np.empty(2 * spans.shape[0] + 16, np.int32),
+    )
     stack = np.empty((2 * borders.shape[0] + 2, 2), np.int64)
     met = np.full(borders.shape[0], -1, np.int64)
     found = 0

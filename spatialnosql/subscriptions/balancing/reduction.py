@@ -1,6 +1,6 @@
 """What the worker with the highest cost gives away (SWARM, section 4.3.2): some partitions, or a part of one.
 
-Costs are numerators, N x Q x R: R(S) divides all of them alike and changes nothing.
+Costs are those of `Totals.cost`: R(S) divides all of them alike and changes nothing.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from spatialnosql.subscriptions.balancing.statistics import Axis, Statistics
+from spatialnosql.subscriptions.balancing.statistics import Axis, Cost, Statistics
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,10 @@ def find_subset(costs: Mapping[int, float], target: float) -> list[int]:
 
 
 def find_split(
-    statistics: Mapping[int, Statistics], costs: Mapping[int, float], target: float
+    statistics: Mapping[int, Statistics],
+    costs: Mapping[int, float],
+    target: float,
+    kind: Cost = "product",
 ) -> Split | None:
     """The cut after which both workers' costs differ least, by four binary searches; None if no cut helps.
 
@@ -56,15 +59,17 @@ def find_split(
             if axis.size < 2:
                 continue
             for moves_first in (True, False):
-                cut, difference = nearest_cut(axis, rest, target, moves_first)
+                cut, difference = nearest_cut(axis, rest, target, moves_first, kind)
                 if best is None or abs(difference) < abs(best.difference):
                     best = Split(number, upright, cut, moves_first, difference)
-        if best is not None and abs(best.difference) < whole - target and _moves(statistics, best):
+        if best is not None and abs(best.difference) < whole - target and _moves(statistics, best, kind):
             return best
     return None
 
 
-def nearest_cut(axis: Axis, rest: float, target: float, moves_first: bool) -> tuple[int, float]:
+def nearest_cut(
+    axis: Axis, rest: float, target: float, moves_first: bool, kind: Cost = "product"
+) -> tuple[int, float]:
     """The cut that brings both workers closest, and what they then differ by.
 
     The giver keeps `rest` and one side, the taker has `target` and gets the other. The further the cut, the more the
@@ -72,7 +77,7 @@ def nearest_cut(axis: Axis, rest: float, target: float, moves_first: bool) -> tu
     """
 
     def difference(cut: int) -> float:
-        first, second = axis.before(cut).numerator, axis.after(cut).numerator
+        first, second = axis.before(cut).cost(kind), axis.after(cut).cost(kind)
         kept, moved = (second, first) if moves_first else (first, second)
         return (rest + kept) - (target + moved)
 
@@ -93,8 +98,8 @@ def _closer(difference: Callable[[int], float], cut: int) -> tuple[int, float]:
     return min(candidates, key=lambda found: abs(found[1]))
 
 
-def _moves(statistics: Mapping[int, Statistics], split: Split) -> bool:
+def _moves(statistics: Mapping[int, Statistics], split: Split, kind: Cost) -> bool:
     """Whether what is moved costs anything."""
     axis = statistics[split.partition].axis(split.upright)
     moved = axis.before(split.cut) if split.moves_first else axis.after(split.cut)
-    return moved.numerator > 0
+    return moved.cost(kind) > 0

@@ -5,6 +5,8 @@ queries received in the last round; and not cumulative: `span_q` queries that re
 `pre_span_q` those of them received in the last round. A point changes one number of its row and one of its column, a
 query one for each it reaches into; once a round `folded` adds the collected to the kept (algorithm 2).
 
+One more is kept, which the paper does not have: `w`, the work that the points took, cumulative and fading as `n` does.
+
 So for a cut after row i, points, queries and receipts of both sides are there without counting anything:
 ``q(0..i) = q[i]`` and ``q(i+1..) = q[-1] - q[i] + span_q[i + 1]`` (section 4.2.3).
 """
@@ -12,7 +14,7 @@ So for a cut after row i, points, queries and receipts of both sides are there w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,19 +24,24 @@ from spatialnosql.subscriptions.balancing.layout import Extent, Spans
 DECAY = 0.5
 """What is left of the number of points each round: old ones must not count for ever (section 4.2.2)."""
 Floats = NDArray[np.float64]
+Cost = Literal["product", "work"]
 
 
 class Totals(NamedTuple):
-    """N, Q and R of a partition, or of a part of it."""
+    """N, Q, R and the work of a partition, or of a part of it."""
 
     points: float
     queries: float
     received: float
+    work: float
 
-    @property
-    def numerator(self) -> float:
-        """N x Q x R: the partition's cost but for R(S), which is the same for all (equation 5)."""
-        return self.points * self.queries * self.received
+    def cost(self, kind: Cost) -> float:
+        """By equation 5, but for R(S), which is the same for all: N x Q x R. Or the work.
+
+        The first is cubic: halves of a partition cost a quarter of it together, and a worker with many small partitions
+        seems idle. The second is additive; see docs/balancing.md for what either achieves.
+        """
+        return max(self.points * self.queries * self.received if kind == "product" else self.work, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,16 +51,18 @@ class Axis:
     n: Floats
     q: Floats
     r: Floats
+    w: Floats
     span_q: Floats
     pre_span_q: Floats
     new_n: Floats
     new_q: Floats
+    new_w: Floats
     new_span_q: Floats
 
     @classmethod
     def empty(cls, size: int) -> Axis:
         """Nothing seen yet."""
-        return cls(*(np.zeros(size) for _ in range(8)))
+        return cls(*(np.zeros(size) for _ in range(10)))
 
     @property
     def size(self) -> int:
@@ -63,11 +72,15 @@ class Axis:
     @property
     def totals(self) -> Totals:
         """Those of the whole partition: in the last row, or column."""
-        return Totals(float(self.n[-1]), float(self.q[-1]), float(self.r[-1]))
+        return Totals(*(float(kept[-1]) for kept in (self.n, self.q, self.r, self.w)))
 
-    def with_points(self, places: NDArray[Any], weight: float = 1.0) -> Axis:
-        """With points received, each standing for so many."""
-        return replace(self, new_n=self.new_n + weight * np.bincount(places, minlength=self.size))
+    def with_points(
+        self, places: NDArray[Any], weight: float = 1.0, work: NDArray[Any] | None = None
+    ) -> Axis:
+        """With points received, each standing for so many, and the work they took (1 each unless given)."""
+        counts = np.bincount(places, minlength=self.size)
+        works = counts if work is None else np.bincount(places, weights=work, minlength=self.size)
+        return replace(self, new_n=self.new_n + weight * counts, new_w=self.new_w + weight * works)
 
     def with_queries(self, firsts: NDArray[Any], lasts: NDArray[Any]) -> Axis:
         """With queries received that reach from row to row, both included."""
@@ -87,16 +100,15 @@ class Axis:
             self.n * decay + points,
             self.q + queries,
             points + queries,
+            self.w * decay + np.cumsum(self.new_w),
             self.span_q + self.new_span_q,
             self.new_span_q,
-            nothing,
-            nothing,
-            nothing,
+            *([nothing] * 4),
         )
 
     def before(self, cut: int) -> Totals:
         """Those of the rows ``[0, cut)``."""
-        return Totals(float(self.n[cut - 1]), float(self.q[cut - 1]), float(self.r[cut - 1]))
+        return Totals(*(float(kept[cut - 1]) for kept in (self.n, self.q, self.r, self.w)))
 
     def after(self, cut: int) -> Totals:
         """Those of the rows ``[cut, size)``."""
@@ -104,13 +116,14 @@ class Axis:
             float(self.n[-1] - self.n[cut - 1]),
             float(self.q[-1] - self.q[cut - 1] + self.span_q[cut]),
             float(self.r[-1] - self.r[cut - 1] + self.pre_span_q[cut]),
+            float(self.w[-1] - self.w[cut - 1]),
         )
 
     def parted(self, cut: int) -> tuple[Axis, Axis]:
         """The rows before a cut, and those from it on, after a round was folded."""
         first = Axis(
-            *(getattr(self, name)[:cut].copy() for name in ("n", "q", "r", "span_q", "pre_span_q")),
-            *(np.zeros(cut) for _ in range(3)),
+            *(getattr(self, name)[:cut].copy() for name in ("n", "q", "r", "w", "span_q", "pre_span_q")),
+            *(np.zeros(cut) for _ in range(4)),
         )
         spanning, recent = self.span_q[cut:].copy(), self.pre_span_q[cut:].copy()
         # Those that reach in from before begin here now.
@@ -118,18 +131,27 @@ class Axis:
             self.n[cut:] - self.n[cut - 1],
             self.q[cut:] - self.q[cut - 1] + spanning[0],
             self.r[cut:] - self.r[cut - 1] + recent[0],
+            self.w[cut:] - self.w[cut - 1],
             spanning,
             recent,
-            *(np.zeros(self.size - cut) for _ in range(3)),
+            *(np.zeros(self.size - cut) for _ in range(4)),
         )
         spanning[0] = recent[0] = 0.0
         return first, second
 
-    def scaled(self, points: float, received: float) -> Axis:
-        """With as many points and receipts in all as given, distributed as they were."""
-        of_n = points / self.n[-1] if self.n[-1] > 0 else 0.0
-        of_r = received / self.r[-1] if self.r[-1] > 0 else 0.0
-        return replace(self, n=self.n * of_n, r=self.r * of_r, pre_span_q=self.pre_span_q * of_r)
+    def scaled(self, totals: Totals) -> Axis:
+        """With as many points and receipts and as much work in all as given, distributed as they were."""
+        of_n, of_r, of_w = (
+            now / before[-1] if before[-1] > 0 else 0.0
+            for now, before in (
+                (totals.points, self.n),
+                (totals.received, self.r),
+                (totals.work, self.w),
+            )
+        )
+        return replace(
+            self, n=self.n * of_n, r=self.r * of_r, w=self.w * of_w, pre_span_q=self.pre_span_q * of_r
+        )
 
     def counted(self, firsts: NDArray[Any], lasts: NDArray[Any]) -> Axis:
         """With exactly these queries in place of those counted so far."""
@@ -151,7 +173,7 @@ class Statistics:
 
     @property
     def totals(self) -> Totals:
-        """N, Q and R of the partition."""
+        """Those of the partition."""
         return self.rows.totals
 
     def axis(self, upright: bool) -> Axis:
@@ -159,12 +181,17 @@ class Statistics:
         return self.columns if upright else self.rows
 
     def with_points(
-        self, extent: Extent, columns: NDArray[Any], rows: NDArray[Any], weight: float = 1.0
+        self,
+        extent: Extent,
+        columns: NDArray[Any],
+        rows: NDArray[Any],
+        weight: float = 1.0,
+        work: NDArray[Any] | None = None,
     ) -> Statistics:
         """With points received, at columns and rows of the whole grid."""
         return Statistics(
-            self.rows.with_points(rows - extent.bottom, weight),
-            self.columns.with_points(columns - extent.left, weight),
+            self.rows.with_points(rows - extent.bottom, weight, work),
+            self.columns.with_points(columns - extent.left, weight, work),
         )
 
     def with_queries(self, extent: Extent, spans: Spans) -> Statistics:
@@ -200,7 +227,7 @@ def part_statistics(
     for own, half in zip(along.parted(cut), extent.parted(upright, cut), strict=True):
         held = half.within(spans[half.touched_by(spans)])
         firsts, lasts = (held[:, 2], held[:, 3]) if upright else (held[:, 0], held[:, 1])
-        across = other.scaled(own.totals.points, own.totals.received).counted(firsts, lasts)
+        across = other.scaled(own.totals).counted(firsts, lasts)
         sides.append(Statistics(across, own) if upright else Statistics(own, across))
     return sides[0], sides[1]
 
@@ -223,13 +250,18 @@ def join_statistics(
         np.concatenate([near.n, near.n[-1] + far.n]),
         nothing,
         np.concatenate([near.r, near.r[-1] + far.r]),
+        np.concatenate([near.w, near.w[-1] + far.w]),
         nothing,
         np.concatenate([near.pre_span_q, far.pre_span_q]),
-        *(np.zeros(nothing.size) for _ in range(3)),
+        *(np.zeros(nothing.size) for _ in range(4)),
     )
     ours, theirs = first[1].axis(not upright), second[1].axis(not upright)
     across = replace(
-        ours, n=ours.n + theirs.n, r=ours.r + theirs.r, pre_span_q=ours.pre_span_q + theirs.pre_span_q
+        ours,
+        n=ours.n + theirs.n,
+        r=ours.r + theirs.r,
+        w=ours.w + theirs.w,
+        pre_span_q=ours.pre_span_q + theirs.pre_span_q,
     )
     held = whole.within(spans)
     of_columns, of_rows = (held[:, 0], held[:, 1]), (held[:, 2], held[:, 3])

@@ -21,6 +21,7 @@ from spatialnosql.subscriptions.balancing.layout import Extent, Layout, Spans, m
 from spatialnosql.subscriptions.balancing.reduction import Split, find_split, find_subset
 from spatialnosql.subscriptions.balancing.statistics import (
     DECAY,
+    Cost,
     Statistics,
     join_statistics,
     part_statistics,
@@ -36,8 +37,8 @@ MERGED_EVERY = 40
 class Report(NamedTuple):
     """What a worker tells the coordinator in a round: two numbers, whatever the size of the grid."""
 
-    numerator: float
-    """The sum of N x Q x R of its partitions (equation 7)."""
+    cost: float
+    """The sum of its partitions' costs; by the product that is the numerator of equation 7."""
     received: float
     """The sum of R (equation 3)."""
 
@@ -59,27 +60,43 @@ class Swarm:
     decision: Decision
     beta: int = BETA
     decay: float = DECAY
+    cost: Cost = "product"
     rounds: int = 0
 
     @classmethod
     def start(
-        cls, columns: int, rows: int, workers: int, beta: int = BETA, decay: float = DECAY
+        cls,
+        columns: int,
+        rows: int,
+        workers: int,
+        beta: int = BETA,
+        decay: float = DECAY,
+        cost: Cost = "product",
     ) -> Swarm:
         """The grid evenly among the workers."""
         layout = Layout.even(columns, rows, workers)
         statistics = {number: Statistics.empty(layout.extent(number)) for number in layout.numbers}
-        return cls(layout, statistics, Decision(), beta, decay)
+        return cls(layout, statistics, Decision(), beta, decay, cost)
 
     def with_points(
-        self, columns: NDArray[np.int64], rows: NDArray[np.int64], weight: float = 1.0
+        self,
+        columns: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        weight: float = 1.0,
+        work: NDArray[np.float64] | None = None,
     ) -> Swarm:
-        """With points received, each standing for so many."""
+        """With points received, each standing for so many, and the work they took (1 each unless given)."""
         partitions = self.layout.partition_of_cell[rows * self.layout.columns + columns]
         statistics = dict(self.statistics)
         for number in np.unique(partitions).tolist():
             own = partitions == number
-            extent = self.layout.extent(number)
-            statistics[number] = statistics[number].with_points(extent, columns[own], rows[own], weight)
+            statistics[number] = statistics[number].with_points(
+                self.layout.extent(number),
+                columns[own],
+                rows[own],
+                weight,
+                None if work is None else work[own],
+            )
         return replace(self, statistics=statistics)
 
     def with_queries(self, spans: Spans) -> Swarm:
@@ -96,16 +113,13 @@ class Swarm:
         for number in np.unique(partitions).tolist():
             own, extent = spans[queries[partitions == number]], self.layout.extent(number)
             one = statistics[number]
-            statistics[number] = (
-                one.without_queries(extent, own) if gone else one.with_queries(extent, own)
-            )
+            statistics[number] = one.without_queries(extent, own) if gone else one.with_queries(extent, own)
         return replace(self, statistics=statistics)
 
     def costs_of(self, worker: int) -> dict[int, float]:
         """The costs of a worker's partitions."""
         return {
-            number: max(self.statistics[number].totals.numerator, 0.0)
-            for number in self.layout.of_worker(worker)
+            number: self.statistics[number].totals.cost(self.cost) for number in self.layout.of_worker(worker)
         }
 
     def reports(self) -> list[Report]:
@@ -137,9 +151,9 @@ class Swarm:
 
     def rebalanced(self, reports: list[Report], spans: Spans) -> tuple[Swarm, list[Move]]:
         """With something moved from the worker of highest cost that can give to the one of lowest (figure 10)."""
-        order = sorted(range(len(reports)), key=lambda worker: reports[worker].numerator)
+        order = sorted(range(len(reports)), key=lambda worker: reports[worker].cost)
         lowest = order[0]
-        target = reports[lowest].numerator
+        target = reports[lowest].cost
         for highest in reversed(order[1:]):
             costs = self.costs_of(highest)
             whole = sum(costs.values())
@@ -148,7 +162,7 @@ class Swarm:
             subset = find_subset(costs, target)
             if sum(costs[number] for number in subset) >= ENOUGH * (whole - target) / 2:
                 return self._moved(subset, highest, lowest)
-            split = find_split(self.statistics, costs, target)
+            split = find_split(self.statistics, costs, target, self.cost)
             if split is not None:
                 return self._split(split, spans, highest, lowest)
             if subset:
