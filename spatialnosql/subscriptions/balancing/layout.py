@@ -111,12 +111,13 @@ class Layout:
             if side < 2:
                 break  # every partition is one cell: the other workers have nothing for now
             extents[largest : largest + 1] = one.parted(upright, side // 2)
-        return cls._of(columns, rows, workers, extents, range(len(extents)))
+        return cls.of(columns, rows, workers, extents, range(len(extents)))
 
     @classmethod
-    def _of(
+    def of(
         cls, columns: int, rows: int, workers: int, extents: Sequence[Extent], homes: Iterable[int]
     ) -> Layout:
+        """Partitions that cover the grid, each cell once."""
         cells = np.full((rows, columns), -1, dtype=np.int32)
         for number, one in enumerate(extents):
             cells[one.bottom : one.top, one.left : one.right] = number
