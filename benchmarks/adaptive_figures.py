@@ -52,8 +52,10 @@ def _draw(stem: Path, name: str, figures: dict[str, Any], round_s: float) -> lis
             panel.plot(minutes, values, label=variant, color=COLOURS[variant], linewidth=1.2)
         panel.axvspan(*(round_s * turn / 60 for turn in figures["hot"]), color="#f3ead9", zorder=0)
         panel.set_ylabel(title)
-        panel.set_ylim(bottom=0)
-    axes[1].set_yscale("log")
+        if key == "latency_us":
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=0)
     axes[0].set_title(f"{name}: {figures['workers']} workers (simulated)")
     axes[0].legend(ncols=3, fontsize="small")
     axes[-1].set_xlabel("minutes")

@@ -39,7 +39,7 @@ HOT_SIDE, MOST = 0.15, 0.4
 RAMP = 4
 """A hot spot's queries come within so many rounds: a minute."""
 WIDER = 4.0
-Q3_SUBSCRIPTIONS, Q3_ROUNDS, SWITCH_EVERY = 60_000, 100, 10
+Q3_SUBSCRIPTIONS, Q3_ROUNDS, SWITCH_EVERY = 40_000, 200, 10
 
 Share = Callable[[int], float]
 

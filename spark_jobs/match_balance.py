@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.match_parts import match_in_parts, sampled
 from spark_jobs.match_worker import Matcher, Sink, Tally
-from spatialnosql.subscriptions.balancing.layout import Extent, Layout
+from spatialnosql.subscriptions.balancing.extents import Extent
+from spatialnosql.subscriptions.balancing.layout import Layout
 from spatialnosql.subscriptions.balancing.policies import Policy, Round, SwarmPolicy, make_policy
 from spatialnosql.subscriptions.balancing.shedding import Buffer, Level, Shedding, Utility
 from spatialnosql.subscriptions.balancing.statistics import Statistics

@@ -255,11 +255,11 @@ def test_shedding_is_counted_and_only_when_asked_for(
     job = job_of(
         alerts, inbox, tmp_path, partitions=4, partitioner="hash", shed="subscription", shed_buffer=10
     )
-    objects = random_objects(draw, 0, 450)
+    objects = random_objects(draw, 0, 600)
     with MatchStream(spark, cluster.uri, client, job) as stream:
         query = stream.start()
         assert query is not None
-        for turn in range(3):
+        for turn in range(4):
             write_lines(inbox, f"{turn}.json", objects[150 * turn : 150 * turn + 150])
             query.processAllAvailable()
     found, expected = stored_pairs(database), brute_force(alerts, objects)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.errors import UsageError
-from spatialnosql.subscriptions.balancing.layout import Spans
+from spatialnosql.subscriptions.balancing.extents import Spans
 from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust
 from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained
 from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy

@@ -18,7 +18,7 @@ from spatialnosql.subscriptions.partitioning.planners import make_plan
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
 
-EVERY = 20
+EVERY = 10
 """Whether a new plan would pay is looked at every so many rounds; the paper does it once a day."""
 GAIN = 1.15
 """It must let the busiest partition do so many times more."""
@@ -67,8 +67,11 @@ def considered(
 ) -> Strategies:
     """The strategies with a new plan for the subscriptions that will come, if it would pay.
 
-    While two are in force nothing new is begun.
+    While two are in force nothing new is begun; but one that nobody follows yet is given up for a better one.
     """
+    if len(strategies) > 1 and strategies[-1].first == next_number:
+        found = considered(strategies[:-1], held, objects, table, next_number, rules)
+        return strategies if len(found) < len(strategies) else found
     if len(strategies) > 1 or not len(objects):
         return strategies
     partitions = strategies[0].plan.partitions

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.subscriptions.balancing.layout import Extent, Spans
+from spatialnosql.subscriptions.balancing.extents import Extent, Spans
 
 DECAY = 0.5
 """What is left of the number of points each round: old ones must not count for ever (section 4.2.2)."""

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.subscriptions.balancing.decision import BETA, Decision, decide
-from spatialnosql.subscriptions.balancing.layout import Extent, Layout, Spans, merge_neighbours
+from spatialnosql.subscriptions.balancing.extents import Extent, Spans
+from spatialnosql.subscriptions.balancing.layout import Layout, merge_neighbours
 from spatialnosql.subscriptions.balancing.reduction import Split, find_split, find_subset
 from spatialnosql.subscriptions.balancing.statistics import (
     DECAY,

@@ -309,16 +309,11 @@ def mean(turns: list[Turn], what: Callable[[Turn], float], first: int = 0, last:
     return float(np.mean([what(turn) for turn in turns[first:last]]))
 
 
-def recovery_rounds(turns: list[Turn], step: int, share: float = 0.8, of: int = 10) -> int | None:
-    """How many rounds after a step the throughput is back at a share of what it settles at; None if it never is.
-
-    What it settles at is the median of the last `of` rounds given.
-    """
-    settled = float(np.median([turn.throughput for turn in turns[-of:]]))
-    for turn in range(step, len(turns)):
-        if turns[turn].throughput >= share * settled:
-            return turn - step
-    return None
+def recovery_rounds(turns: list[Turn], step: int, throughput: float) -> int | None:
+    """How many rounds after a step the throughput is at least so much, for the first time; None if it never is."""
+    return next(
+        (turn - step for turn in range(step, len(turns)) if turns[turn].throughput >= throughput), None
+    )
 
 
 def to_document(turns: list[Turn]) -> dict[str, list[Any]]:
