@@ -11,7 +11,8 @@ those of the papers: see `adaptive_scenarios`. Variants:
 
 ``swarm_vs_static``: units of work while the hot spots last, the mean over the scenarios; ``whole`` over all rounds.
 ``adjust_vs_none``: throughput on Q3, local adjustment beside none. ``migration``: bytes that DP, GR, SI and RA choose
-to move, for the same cells. ``--out DIR`` draws the timelines; ``--limit`` sets the number of queries.
+to move, for the same cells. ``spark``: a step in real Spark, see `adaptive_spark`. ``--out DIR`` draws the timelines;
+``--limit`` sets the number of queries, and with it Spark is left out.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import adaptive_spark
 from benchmarks.adaptive_scenarios import history, hot_spots, q3_scenario, swarm_scenario
 from benchmarks.frame import aligned
 from benchmarks.options import Options
@@ -58,7 +60,7 @@ from spatialnosql.subscriptions.partitioning.grid_cells import Grid
 from spatialnosql.subscriptions.partitioning.load import Costs
 from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.partitioning.planners import make_plan
-from spatialnosql.subscriptions.partitioning.routes import merge_matches, take_objects
+from spatialnosql.subscriptions.partitioning.routes import join_objects, merge_matches, take_objects
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.tweets import UNITED_STATES
@@ -95,6 +97,7 @@ def run(options: Options) -> dict[str, Any]:
         "adjust_vs_none": q3["local"]["throughput"] / q3["static"]["throughput"],
         "migration": migration(problems),
         "recovery_s": scenarios["step"]["recovery_s"],
+        "spark": None if options.limit is not None else adaptive_spark.run(options),
     }
     result["plots"] = _plots(result, options)
     return result
@@ -124,7 +127,7 @@ def _hot_spot(scenario: Scenario, seed: int) -> dict[str, Any]:
 
 def _q3(scenario: Scenario) -> tuple[dict[str, Any], list[Problem]]:
     table = scenario.table.take(scenario.live(0))
-    objects = _joined([scenario.objects(1000 + turn) for turn in range(5)])
+    objects = join_objects([scenario.objects(1000 + turn) for turn in range(5)])
     sample = Sample.of(objects, table)
     plan = make_plan("hybrid", sample, scenario.workers)
     local = LocalPolicy(plan)
@@ -259,18 +262,6 @@ def _is_exact(timeline: Timeline) -> bool:
     return all(np.array_equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
 
 
-def _joined(parts: list[Objects]) -> Objects:
-    ends = np.cumsum([0] + [int(part.offsets[-1]) for part in parts])
-    offsets = [part.offsets[1:] + end for part, end in zip(parts, ends, strict=False)]
-    return Objects.of(
-        np.concatenate([part.lng for part in parts]),
-        np.concatenate([part.lat for part in parts]),
-        0,
-        np.concatenate([[0], *offsets]),
-        np.concatenate([part.terms[: part.offsets[-1]] for part in parts]),
-    )
-
-
 def _plots(result: dict[str, Any], options: Options) -> list[str]:
     if options.out is None:
         return []
@@ -322,5 +313,14 @@ def table(result: dict[str, Any]) -> str:
         for name, seconds in result["recovery_s"].items()
     )
     lines.append(f"after the step, at 80 % of what the best settles at: {recovered}")
+    if result["spark"] is not None:
+        spark = result["spark"]
+        said = ", ".join(
+            f"{name} {one['objects_per_s']:,.0f} ({one['moves']} moves)"
+            for name, one in spark["variants"].items()
+        )
+        lines.append(
+            f"Spark, {spark['partitions']} partitions, objects/s of the busiest after the step: {said}"
+        )
     lines += [f"drawn: {plot}" for plot in result["plots"] or ["nothing; --out DIR draws the timelines"]]
     return "\n".join(lines)

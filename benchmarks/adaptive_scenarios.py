@@ -11,8 +11,7 @@ tenth of the regions changes its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,16 +31,14 @@ ROUNDS = 240
 """Of 15 seconds: an hour."""
 HOT = (40, 200)
 """The rounds of a hot spot: from the tenth to the fiftieth minute."""
-QUERIES, SAMPLE = 50_000, 10_000
+QUERIES, SAMPLE = 20_000, 10_000
 OVERLAP = 1_000_000 * 0.0016**2
 """The area of the paper's queries together, in areas of the country."""
 HOT_SIDE, MOST = 0.15, 0.4
 RAMP = 4
 """A hot spot's queries come within so many rounds: a minute."""
 WIDER = 4.0
-Q3_SUBSCRIPTIONS, Q3_ROUNDS, SWITCH_EVERY = 40_000, 200, 10
-
-Share = Callable[[int], float]
+Q3_SUBSCRIPTIONS, Q3_ROUNDS, SWITCH_EVERY = 60_000, 100, 10
 
 
 @dataclass(frozen=True)
@@ -69,10 +66,10 @@ class HotSpot:
         """Longitudes and latitudes inside, even or around the centre (a fifth of the side as deviation)."""
         west, south, east, north = UNITED_STATES
         side = np.array([HOT_SIDE * (east - west), HOT_SIDE * (north - south)])
-        if not self.normal:
-            return np.array([self.west, self.south]) + draw.random((count, 2)) * side
-        spread = draw.normal(0.5, 0.2, (count, 2))
-        return np.array([self.west, self.south]) + np.clip(spread, 0.0, 1.0) * side
+        spread = draw.random((count, 2))
+        if self.normal:
+            spread = np.clip(draw.normal(0.5, 0.2, (count, 2)), 0.0, 1.0)
+        return np.asarray(np.array([self.west, self.south]) + spread * side, dtype=np.float64)
 
 
 def _corner(upper_right: bool) -> tuple[float, float]:
@@ -203,7 +200,7 @@ def q3_scenario(
         born.append(comes)
         dies.append(comes + SWITCH_EVERY)
     joined = Table.joined(tables)
-    table = _renamed(joined)
+    table = replace(joined, ids=Strings.of_numbers(0, len(joined)))
     each = len(objects) // rounds
 
     def of_round(turn: int) -> Objects:
@@ -213,10 +210,3 @@ def q3_scenario(
     return Scenario(
         "q3", rounds, table, np.concatenate(born), np.concatenate(dies), of_round, Q3_WORKERS, (1, rounds)
     )
-
-
-def _renamed(table: Table) -> Table:
-    """With ids of their own, which count up."""
-    from dataclasses import replace
-
-    return replace(table, ids=Strings.of_numbers(0, len(table)))

@@ -29,11 +29,11 @@ from spatialnosql.subscriptions.balancing.statistics import Statistics
 from spatialnosql.subscriptions.balancing.strategies import Strategies, Strategy
 from spatialnosql.subscriptions.balancing.timeline import strategies_differ
 from spatialnosql.subscriptions.balancing.versions import Published, Versions
-from spatialnosql.subscriptions.index_keeper import IndexKeeper
+from spatialnosql.subscriptions.index_keeper import IndexKeeper, Version
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.partitioning.planners import make_plan
-from spatialnosql.subscriptions.partitioning.routes import Routes, take_objects
+from spatialnosql.subscriptions.partitioning.routes import Routes, join_objects, take_objects
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.vocabulary import Vocabulary
@@ -78,9 +78,7 @@ class TaskWatcher:
         """Note some of the objects."""
         del sent
         every = max(-(-len(objects) // SAMPLED_A_TASK), 1)
-        some = take_objects(objects, np.arange(0, len(objects), every))
-        terms = some.terms[: some.offsets[-1]]
-        self.notes.add({"samples": [(some.lng, some.lat, some.at, some.offsets, terms, every)]})
+        self.notes.add({"samples": [take_objects(objects, np.arange(0, len(objects), every))]})
 
     def shed(self, sends: int, objects: int) -> None:
         """Note what was not sent, and of how many objects."""
@@ -99,16 +97,8 @@ class TaskWatcher:
 
     def objects(self) -> Objects | None:
         """The noted objects; None if there are none."""
-        parts = self.notes.value["samples"]
-        if not sum(len(part[0]) for part in parts):
-            return None
-        ends = np.cumsum([0] + [int(part[3][-1]) for part in parts])
-        offsets = [part[3][1:] + end for part, end in zip(parts, ends, strict=False)]
-        return Objects.of(
-            *(np.concatenate([part[column] for part in parts]) for column in range(3)),
-            np.concatenate([[0], *offsets]),
-            np.concatenate([part[4] for part in parts]),
-        )
+        parts = [part for part in self.notes.value["samples"] if len(part)]
+        return join_objects(parts) if parts else None
 
 
 @dataclass
@@ -160,8 +150,10 @@ class StreamBalance:
         self._policy: Policy | None = None
         self._published: Published | None = None
         self._strategies: Strategies | None = None
-        self._index_version: Any = None
+        self._index_version: Version | None = None
         self._base = -1
+        self.busy_s: NDArray[np.float64] = np.zeros(partitions)
+        """CPU seconds that the partitions took to match the last micro-batch."""
         self._table: Table
         self._numbers: NDArray[np.int64]
         self._last: tuple[Table, NDArray[np.int64], int] | None = None
@@ -188,7 +180,8 @@ class StreamBalance:
     def _bring_up_to_date(self, policy: Policy) -> Published:
         """Write what has changed since the last micro-batch: the plan, the subscriptions, or both."""
         version = self._keeper.version
-        if version != self._index_version:
+        changed = version != self._index_version
+        if changed:
             self._table, self._numbers = self._keeper.index.live_table()
             self._numbers = self._numbers.astype(np.int64)
             self._index_version = version
@@ -199,12 +192,10 @@ class StreamBalance:
                 self._policy = policy = make_policy(self.done.balance, policy.strategies[-1].plan)
         strategies = policy.strategies
         moving = strategies_differ(self._strategies, strategies)
-        known = None if self._published is None else self._known
-        if self._published is None or moving or known != version:
+        if self._published is None or moving or changed:
             self._published = self._versions.publish(
                 strategies, self._table, self._numbers, str(version.base)
             )
-            self._known = version
             if moving:
                 self._note(policy, strategies)
         self._strategies = strategies
@@ -243,7 +234,7 @@ class StreamBalance:
         objects = watcher.objects()
         if objects is None:
             return
-        busy = watcher.busy_s()
+        self.busy_s = busy = watcher.busy_s()
         added, removed = self._changes()
         seen = Round(
             objects,

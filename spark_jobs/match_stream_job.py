@@ -86,7 +86,7 @@ class MatchStream:
         self._state: StreamState
         self._keeper: IndexKeeper
         self._batches: Batches
-        self._balance: StreamBalance | None = None
+        self.balance: StreamBalance | None = None
         self._nudge = Nudge(client) if job.objects.collection is not None else None
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
@@ -108,7 +108,7 @@ class MatchStream:
                 start_seconds(self._client, self._state)  # before anything is read: nothing falls between
             self._keeper = open_index(self._spark, subscriptions, job.index, self.streamed, stack, some=False)
             self._batches = self._open_sink(subscriptions, stack)
-            self._balance = self._open_partitions()
+            self.balance = self._open_partitions()
             stack.enter_context(large_batches(self._spark))
             stack.enter_context(few_tasks(self._spark))
             self._stack = stack.pop_all()
@@ -278,7 +278,7 @@ class MatchStream:
 
         def match(sink: Sink) -> list[str]:
             nonlocal tally
-            found = self._balance.match(frame, matcher, sink) if self._balance is not None else None
+            found = self.balance.match(frame, matcher, sink) if self.balance is not None else None
             tally, notes = found or match_frame(frame, matcher, sink)
             return notes
 

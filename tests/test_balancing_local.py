@@ -309,7 +309,14 @@ def test_a_new_strategy_only_where_it_pays() -> None:
     assert found[1].first == 500
     good = (Strategy(found[1].plan),)
     assert considered(good, hold(good, sample.table), sample.objects, sample.table, 500, rules) is good
-    assert considered(found, hold(found, sample.table), sample.objects, sample.table, 500, rules) is found
+    held = hold(found, sample.table)
+    for next_number in (500, 600):  # nobody follows the second yet, or some do
+        assert considered(found, held, sample.objects, sample.table, next_number, rules) is found
+    twice = (*bad, Strategy(one, 500))
+    better = considered(twice, hold(twice, sample.table), sample.objects, sample.table, 500, rules)
+    assert [strategy.first for strategy in better] == [0, 500]
+    assert better[1].plan is not one
+    assert considered(twice, hold(twice, sample.table), sample.objects, sample.table, 600, rules) is twice
 
 
 # -- policies ----------------------------------------------------------------------------------------------

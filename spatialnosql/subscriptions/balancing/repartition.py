@@ -69,15 +69,15 @@ def considered(
 
     While two are in force nothing new is begun; but one that nobody follows yet is given up for a better one.
     """
-    if len(strategies) > 1 and strategies[-1].first == next_number:
-        found = considered(strategies[:-1], held, objects, table, next_number, rules)
-        return strategies if len(found) < len(strategies) else found
-    if len(strategies) > 1 or not len(objects):
+    unfollowed = len(strategies) > 1 and strategies[-1].first >= next_number
+    if (len(strategies) > 1 and not unfollowed) or not len(objects):
         return strategies
     partitions = strategies[0].plan.partitions
     plan = make_plan(rules.planner, Sample.of(objects, table, rules.costs), partitions)
-    now = partition_loads(held, objects, partitions, rules.costs)
+    present = hold((Strategy(strategies[-1].plan),), table) if unfollowed else held
+    now = partition_loads(present, objects, partitions, rules.costs)
     then = partition_loads(hold((Strategy(plan),), table), objects, partitions, rules.costs)
     if now.max() < rules.gain * then.max():
         return strategies
-    return (*strategies, Strategy(plan, next_number)) if next_number else (Strategy(plan),)
+    kept = strategies[:-1] if unfollowed else strategies
+    return (*kept, Strategy(plan, next_number)) if next_number else (Strategy(plan),)

@@ -104,7 +104,7 @@ class Shedding:
         rows, partitions = routes.pairs()
         scores = utilities(dispatchers, objects, routes.partitions, self.utility)[rows, partitions]
         # The best first; ties by partition, so that every run sheds the same.
-        order = np.lexsort([partitions, -scores, rows])
+        order = np.lexsort((partitions, -scores, rows))
         places = np.empty(rows.size, dtype=np.int64)
         firsts = np.flatnonzero(np.diff(rows[order], prepend=-1))
         places[order] = np.arange(rows.size) - np.repeat(firsts, np.diff(np.append(firsts, rows.size)))
