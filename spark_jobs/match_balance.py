@@ -184,7 +184,6 @@ class StreamBalance:
         if changed:
             self._table, self._numbers = self._keeper.index.live_table()
             self._numbers = self._numbers.astype(np.int64)
-            self._index_version = version
         if version.base != self._base:
             # Numbers mean other subscriptions now: none of them is "old" any more.
             self._base = version.base
@@ -198,7 +197,7 @@ class StreamBalance:
             )
             if moving:
                 self._note(policy, strategies)
-        self._strategies = strategies
+        self._strategies, self._index_version = strategies, version
         return self._published
 
     def _note(self, policy: Policy, strategies: Strategies) -> None:

@@ -108,9 +108,8 @@ class SwarmPolicy:
         )
         state = state.with_queries(plain_spans(self._grid, seen.added))
         state = state.without_queries(plain_spans(self._grid, seen.removed))
-        before = state.layout.homes
         self.state, moves = state.ended_round(plain_spans(self._grid, seen.table.bounds), seen.throughput)
-        if moves or before != self.state.layout.homes:
+        if moves:
             self._plan = self.state.layout.to_plan(self._grid, self._frequencies)
         return [
             f"columns {move.extent.left}-{move.extent.right - 1}, rows {move.extent.bottom}-{move.extent.top - 1} "

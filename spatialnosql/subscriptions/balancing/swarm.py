@@ -143,11 +143,11 @@ class Swarm:
             statistics={number: one.folded(self.decay) for number, one in self.statistics.items()},
             rounds=self.rounds + 1,
         )
+        if folded.rounds % MERGED_EVERY == 0:
+            folded = folded.merged(spans)
         reports = folded.reports()
         received = sum(one.received for one in reports) if throughput is None else throughput
         folded = replace(folded, decision=decide(self.decision, received, self.beta))
-        if folded.rounds % MERGED_EVERY == 0:
-            folded = folded.merged(spans)
         return folded.rebalanced(reports, spans) if folded.decision.rebalance else (folded, [])
 
     def rebalanced(self, reports: list[Report], spans: Spans) -> tuple[Swarm, list[Move]]:

@@ -8,6 +8,7 @@ whoever is killed in between leaves folders that nobody asks for, which the next
 from __future__ import annotations
 
 import hashlib
+import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,7 @@ class Versions:
         self._folder = folder
         shutil.rmtree(folder, ignore_errors=True)  # of a process that is gone
         folder.mkdir(parents=True)
+        self._token = secrets.token_hex(4)  # workers keep what they have opened, by its name
         self._number = 0
         self._recent: list[Parts] = []
         self._held: list[Rows] | None = None
@@ -63,7 +65,7 @@ class Versions:
         ]
         dispatchers = []
         for order, dispatcher in enumerate(held.dispatchers):
-            name = self._folder / f"dispatcher-{self._number}-{order}"
+            name = self._folder / f"dispatcher-{self._number}-{order}-{self._token}"
             fresh = name.with_suffix(".new")
             save_dispatcher(fresh, dispatcher)
             fresh.rename(name)
@@ -76,7 +78,7 @@ class Versions:
 
     def _partition(self, table: Table, rows: Rows, numbers: Rows, base: str) -> str:
         content = hashlib.sha256(base.encode() + b"\0" + np.ascontiguousarray(numbers, "<i8").tobytes())
-        name = self._folder / f"partition-{content.hexdigest()[:24]}"
+        name = self._folder / f"partition-{content.hexdigest()[:24]}-{self._token}"
         if not name.exists():
             fresh = name.with_suffix(".new")
             save_partition(fresh, table.take(rows), numbers)
