@@ -90,7 +90,7 @@ def run(options: Options) -> dict[str, Any]:
         "benchmark": "adaptive",
         "n_points": scenarios["one"]["objects_a_round"],
         "round_s": ROUND_S,
-        "scenarios": scenarios,
+        "queries": scenarios,
         "swarm_vs_static": float(np.mean([one["units_hot"] for one in ratios.values()])),
         "swarm_vs_static_by_scenario": ratios,
         "latency_vs_static": float(np.mean([one["latency_hot"] for one in ratios.values()])),
@@ -272,7 +272,7 @@ def _plots(result: dict[str, Any], options: Options) -> list[str]:
 
 def table(result: dict[str, Any]) -> str:
     lines = []
-    for name, scenario in result["scenarios"].items():
+    for name, scenario in result["queries"].items():
         rows = [
             [
                 name,

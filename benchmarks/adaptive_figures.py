@@ -28,7 +28,7 @@ def draw_timelines(result: dict[str, Any], folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     return [
         name
-        for scenario, figures in result["scenarios"].items()
+        for scenario, figures in result["queries"].items()
         for name in _draw(folder / f"adaptive_{scenario}", scenario, figures, result["round_s"])
     ]
 

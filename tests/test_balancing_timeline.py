@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from partition_samples import sample_of
 
+from benchmarks import adaptive as benchmark
+from benchmarks.__main__ import main
 from benchmarks.adaptive import _run_all, by_history, figures, migration
 from benchmarks.adaptive_scenarios import history, hot_spots, q3_scenario, swarm_scenario
 from spatialnosql.subscriptions.balancing.local import Problem
@@ -155,6 +159,30 @@ def test_means_and_migration_costs() -> None:
     assert found["bytes"]["SI"] == 640000
     assert found["gr_below"]["SI"] == pytest.approx(0.89)
     assert migration([])["bytes"]["GR"] is None
+
+
+def test_the_benchmark_says_what_the_contract_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All scenarios, very small, drawn."""
+    small = partial(swarm_scenario, rounds=12, sample=300)
+    monkeypatch.setattr(benchmark, "swarm_scenario", small)
+    monkeypatch.setattr(benchmark, "q3_scenario", partial(q3_scenario, rounds=12, sample=300))
+    for name, value in (("SIDE", 32), ("HISTORY", 1000), ("HISTORY_ROUNDS", 6)):
+        monkeypatch.setattr(benchmark, name, value)
+    assert main(["adaptive", "--limit", "400", "--json", "--out", str(tmp_path)]) == 0
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(result["queries"]) == {"one", "normal", "step", "overlapping", "consecutive", "q3"}
+    for scenario in result["queries"].values():
+        assert {"static", "swarm", "local", "global"} <= set(scenario["variants"])
+        for name, variant in scenario["variants"].items():
+            assert variant["equal"] is True
+            assert variant["units"] > 0
+            assert len(scenario["timelines"][name]["moved_bytes"]) == 12
+    assert result["swarm_vs_static"] > 0
+    assert result["adjust_vs_none"] > 0
+    assert len(list(tmp_path.glob("adaptive_*.png"))) == len(list(tmp_path.glob("*.svg"))) == 6
+    assert "swarm_vs_static" in benchmark.table(result)
 
 
 def test_batches_of_objects_are_joined() -> None:
