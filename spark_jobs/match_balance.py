@@ -7,127 +7,29 @@ objects; after it the policy may decide on another plan, for the next.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark import Accumulator, AccumulatorParam, SparkContext
+from pyspark import SparkContext
 from pyspark.sql import DataFrame
 
+from spark_jobs.match_balance_state import Balanced, load_policy, save_policy
 from spark_jobs.match_parts import match_in_parts, sampled
+from spark_jobs.match_watcher import TaskWatcher
 from spark_jobs.match_worker import Matcher, Sink, Tally
-from spatialnosql.subscriptions.balancing.extents import Extent
-from spatialnosql.subscriptions.balancing.layout import Layout
-from spatialnosql.subscriptions.balancing.policies import Policy, Round, SwarmPolicy, make_policy
+from spatialnosql.subscriptions.balancing.policies import Policy, Round, make_policy
 from spatialnosql.subscriptions.balancing.shedding import Buffer, Level, Shedding, Utility
-from spatialnosql.subscriptions.balancing.statistics import Statistics
-from spatialnosql.subscriptions.balancing.strategies import Strategies, Strategy
-from spatialnosql.subscriptions.balancing.timeline import strategies_differ
+from spatialnosql.subscriptions.balancing.strategies import Strategies, strategies_differ
 from spatialnosql.subscriptions.balancing.versions import Published, Versions
 from spatialnosql.subscriptions.index_keeper import IndexKeeper, Version
-from spatialnosql.subscriptions.objects import Objects
-from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.partitioning.planners import make_plan
-from spatialnosql.subscriptions.partitioning.routes import Routes, join_objects, take_objects
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
-from spatialnosql.subscriptions.vocabulary import Vocabulary
 
-STATE, PLAN = "balance.json", "balance-{}.npz"
-SAMPLED_A_TASK = 2_000
-"""Objects of a task that the policy sees."""
 LEVELS = (1.0, 0.8, 0.6, 0.4)
 """The loads of levels of shedding, about: they set the segments of the buffer."""
-
-Noted = dict[str, list[Any]]
-
-
-class _Notes(AccumulatorParam[Noted]):
-    """Lists by name, from all tasks. A task that is done again is noted again: it is for statistics only."""
-
-    def zero(self, value: Noted) -> Noted:
-        """Nothing noted."""
-        return {name: [] for name in value}
-
-    def addInPlace(self, value1: Noted, value2: Noted) -> Noted:  # noqa: N802 - Spark's name
-        """All of both."""
-        for name, notes in value2.items():
-            value1[name].extend(notes)
-        return value1
-
-
-@dataclass(frozen=True)
-class TaskWatcher:
-    """Notes in the workers what a policy goes by."""
-
-    notes: Accumulator[Noted]
-    partitions: int
-
-    @classmethod
-    def of(cls, context: SparkContext, partitions: int) -> TaskWatcher:
-        """One for a micro-batch."""
-        names = ("samples", "busy", "shed")
-        return cls(context.accumulator({name: [] for name in names}, _Notes()), partitions)
-
-    def dispatched(self, objects: Objects, sent: Routes) -> None:
-        """Note some of the objects."""
-        del sent
-        every = max(-(-len(objects) // SAMPLED_A_TASK), 1)
-        self.notes.add({"samples": [take_objects(objects, np.arange(0, len(objects), every))]})
-
-    def shed(self, sends: int, objects: int) -> None:
-        """Note what was not sent, and of how many objects."""
-        self.notes.add({"shed": [(sends, objects)]})
-
-    def matched(self, partition: int, objects: int, seconds: float) -> None:
-        """Note what a partition took."""
-        self.notes.add({"busy": [(partition, objects, seconds)]})
-
-    def busy_s(self) -> NDArray[np.float64]:
-        """The CPU seconds of every partition."""
-        busy = np.zeros(self.partitions)
-        for partition, _, seconds in self.notes.value["busy"]:
-            busy[partition] += seconds
-        return busy
-
-    def objects(self) -> Objects | None:
-        """The noted objects; None if there are none."""
-        parts = [part for part in self.notes.value["samples"] if len(part)]
-        return join_objects(parts) if parts else None
-
-
-@dataclass
-class Balanced:
-    """What balancing did, for the summary."""
-
-    balance: str
-    partitions: int
-    versions: int = 0
-    """Plans that took effect, the first one included."""
-    moves: int = 0
-    moved: int = 0
-    moved_bytes: int = 0
-    shed: int = 0
-    """Sends of an object to a partition that were left out."""
-    shed_objects: int = 0
-
-    def lines(self) -> list[str]:
-        """For people."""
-        lines = [
-            f"  {self.partitions} partitions, balance {self.balance}: {self.moves:,} moves, {self.moved:,} "
-            f"subscriptions ({self.moved_bytes / 1e6:,.1f} MB)"
-        ]
-        if self.shed:
-            lines.append(
-                f"  SHED under overload: {self.shed_objects:,} objects were not sent to {self.shed:,} partitions; "
-                "their matches there are lost"
-            )
-        return lines
 
 
 class StreamBalance:
@@ -274,61 +176,3 @@ class StreamBalance:
         return make_policy(
             self.done.balance, make_plan(self._planner, Sample.of(objects, table), self.done.partitions)
         )
-
-
-def save_policy(
-    checkpoint: Path, done: Balanced, policy: Policy, strategy: Strategy, vocabulary: Vocabulary
-) -> None:
-    """Keep the newest plan beside the checkpoint; whole or not at all."""
-    number = done.versions
-    name = PLAN.format(number % 2)  # the one that is named now is left alone
-    strategy.plan.save(checkpoint / name)
-    state: dict[str, Any] = {
-        "balance": done.balance,
-        "partitions": done.partitions,
-        "plan": name,
-        "terms": strategy.plan.frequencies.size,
-        "digest": _digest(vocabulary, strategy.plan.frequencies.size),
-    }
-    if isinstance(policy, SwarmPolicy):
-        layout = policy.state.layout
-        numbers = layout.numbers
-        state["extents"] = [layout.extent(number) for number in numbers]
-        state["homes"] = [layout.homes[number] for number in numbers]
-    fresh = checkpoint / f"{STATE}.new"
-    fresh.write_text(json.dumps(state))
-    fresh.replace(checkpoint / STATE)
-
-
-def load_policy(checkpoint: Path, done: Balanced, vocabulary: Vocabulary) -> Policy | None:
-    """The policy as it was saved; None if there is none, or it was of other terms or partitions."""
-    path = checkpoint / STATE
-    if not path.exists():
-        return None
-    state = json.loads(path.read_text())
-    same = (state["balance"], state["partitions"]) == (done.balance, done.partitions)
-    if not same or state["digest"] != _digest(vocabulary, state["terms"]):
-        return None
-    plan = Plan.open(checkpoint / state["plan"])
-    policy = make_policy(done.balance, plan)
-    if not isinstance(policy, SwarmPolicy) or "extents" not in state:
-        return policy
-    layout = Layout.of(
-        plan.grid.columns,
-        plan.grid.rows,
-        done.partitions,
-        [Extent(*extent) for extent in state["extents"]],
-        state["homes"],
-    )
-    # Points are counted anew, and queries when the first round tells of them.
-    statistics = {number: Statistics.empty(layout.extent(number)) for number in layout.numbers}
-    begun = replace(policy.state, layout=layout, statistics=statistics)
-    return SwarmPolicy(plan.grid, done.partitions, plan.frequencies, begun)
-
-
-def _digest(vocabulary: Vocabulary, count: int) -> str:
-    """What tells whether the first so many terms are the same, in the same order."""
-    terms = hashlib.sha256()
-    for number in range(min(count, len(vocabulary))):
-        terms.update(vocabulary.term(number).encode() + b"\0")
-    return terms.hexdigest()

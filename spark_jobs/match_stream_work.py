@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spark_jobs.match_balance import Balanced
+from spark_jobs.match_balance_state import Balanced
 from spark_jobs.match_work import CONSOLE, Counts, Objects
 from spark_jobs.match_worker import Tally
 from spatialnosql.errors import UsageError

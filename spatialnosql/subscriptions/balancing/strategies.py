@@ -47,6 +47,13 @@ def check(strategies: Strategies) -> None:
         raise UsageError(f"strategies of {counts} partitions; they must have as many")
 
 
+def strategies_differ(before: Strategies | None, now: Strategies) -> bool:
+    """Whether any plan is another, or begins elsewhere."""
+    return before is None or [(id(one.plan), one.first) for one in before] != [
+        (id(one.plan), one.first) for one in now
+    ]
+
+
 def strategy_rows(strategies: Strategies, numbers: Rows) -> list[Rows]:
     """The rows of each strategy; `numbers` are those of all subscriptions, ascending."""
     bounds = np.searchsorted(numbers, [*(one.first for one in strategies), np.iinfo(np.int64).max])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from spatialnosql.subscriptions.balancing.cell_loads import row_bytes
 from spatialnosql.subscriptions.balancing.policies import Policy, Round
-from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, hold
+from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, hold, strategies_differ
 from spatialnosql.subscriptions.compiled import compiled
 from spatialnosql.subscriptions.index import Index
 from spatialnosql.subscriptions.kernel import Array
@@ -238,13 +238,6 @@ class Timeline:
         seconds = count / self.demand
         # Insertions are spread over the round, of which these objects are an excerpt.
         return self._queues.mean_latency_s(work, count, self.demand, changing * seconds / ROUND_S) * 1e6
-
-
-def strategies_differ(before: Strategies | None, now: Strategies) -> bool:
-    """Whether any plan is another, or begins elsewhere."""
-    return before is None or [(id(one.plan), one.first) for one in before] != [
-        (id(one.plan), one.first) for one in now
-    ]
 
 
 def _throughput(busy: NDArray[np.float64], changing: NDArray[np.float64], objects: int) -> float:
