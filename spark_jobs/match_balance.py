@@ -173,6 +173,7 @@ class StreamBalance:
         if not len(objects):
             return None
         table, _ = self._keeper.index.live_table()
-        return make_policy(
-            self.done.balance, make_plan(self._planner, Sample.of(objects, table), self.done.partitions)
-        )
+        # Of SWARM's first plan only the grid counts, which a plan by text has not.
+        planner = "kdtree" if self.done.balance == "swarm" else self._planner
+        plan = make_plan(planner, Sample.of(objects, table), self.done.partitions)
+        return make_policy(self.done.balance, plan)

@@ -21,6 +21,8 @@ from spatialnosql.target import split_namespace
 
 STATE = "spatialnosql.json"
 NO_BALANCE = "none"
+UNMOVABLE = ("anycast", "salb")
+"""Planners whose plans local adjustment cannot change: see `plan_edits`."""
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 
@@ -62,6 +64,10 @@ class StreamJob:
             raise UsageError(f"{self.subscriptions} has the subscriptions; the objects must be elsewhere")
         if self.balance not in BALANCES:
             raise UsageError(f"--balance {self.balance}: there are {', '.join(BALANCES)}")
+        if self.balance == "local" and self.partitioner in UNMOVABLE:
+            raise UsageError(
+                f"--balance local moves cells and terms; {self.partitioner} places by more. Use --partitioner hybrid"
+            )
         if self.shed is not None and not self.in_partitions:
             raise UsageError("--shed leaves out partitions: give --partitions N or --balance")
         if self.objects.collection is None:

@@ -278,6 +278,8 @@ def test_errors_are_named(
         job_of(alerts, inbox, tmp_path, shed="consensus")
     with pytest.raises(UsageError, match="--balance magic: there are none, swarm"):
         job_of(alerts, inbox, tmp_path, balance="magic")
+    with pytest.raises(UsageError, match="salb places by more"):
+        job_of(alerts, inbox, tmp_path, balance="local", partitioner="salb")
     with pytest.raises(SystemExit):
         main(["match-stream", "--help"])
     said = capsys.readouterr().out
