@@ -54,6 +54,7 @@ REGISTRY: tuple[Benchmark, ...] = (
     Benchmark(
         "partitioning", "benchmarks.partitioning", "who holds which subscriptions: all planners of partitions"
     ),
+    Benchmark("adaptive", "benchmarks.adaptive", "load that moves: SWARM and PS2Stream beside static plans"),
 )
 
 

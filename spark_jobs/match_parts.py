@@ -29,7 +29,7 @@ from spark_jobs.match_parts_worker import (
     NUMBERS,
     PART,
     TERMS,
-    Parts,
+    Watcher,
     dispatch_batches,
     match_part_batches,
     merge_batches,
@@ -44,6 +44,7 @@ from spark_jobs.match_worker import (
     NOTE,
     TALLY_SCHEMA,
     TEXT,
+    WRITTEN,
     Matcher,
     Sink,
     Tally,
@@ -52,12 +53,13 @@ from spark_jobs.match_worker import (
     times,
 )
 from spark_jobs.session import physical_memory_mb
+from spatialnosql.subscriptions.balancing.shedding import Shedding
 from spatialnosql.subscriptions.index_keeper import IndexKeeper
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.load import Report, report
 from spatialnosql.subscriptions.partitioning.planners import make_plan
 from spatialnosql.subscriptions.partitioning.sample import Sample
-from spatialnosql.subscriptions.partitioning.stored import Sizes, save_partitions
+from spatialnosql.subscriptions.partitioning.stored import Parts, Sizes, save_partitions
 
 DEFAULT_PLANNER = "hybrid"
 MEMORY_SHARE = 0.5
@@ -88,7 +90,6 @@ class Partitioned:
     """Subscriptions in partitions, saved."""
 
     parts: Parts
-    partitions: int
     report: Report
     sizes: Sizes
 
@@ -108,8 +109,8 @@ class Partitioned:
         started = time.perf_counter()
         plan = make_plan(planner, Sample.of(sample, table), partitions)
         found = report(plan, sample, table, time.perf_counter() - started)
-        sizes = save_partitions(folder, plan, table, numbers)
-        return cls(Parts(str(folder)), partitions, found, sizes)
+        parts, sizes = save_partitions(folder, plan, table, numbers)
+        return cls(parts, found, sizes)
 
     @property
     def words(self) -> str:
@@ -123,32 +124,46 @@ class Partitioned:
 
     def match(self, frame: DataFrame, matcher: Matcher, sink: Sink) -> tuple[Tally, list[str]]:
         """Match the objects of a frame into a sink; what was done, and the notes of the tasks."""
-        observed = Observation()
-        valid = F.col(LNG).between(-180, 180) & F.col(LAT).between(-90, 90)
-        seen = frame.observe(
-            observed,
-            F.count(F.lit(1)).alias("rows"),
-            F.count_if(~F.coalesce(valid, F.lit(False))).alias("no_place"),
-            F.count_if(F.col(AT).isNull()).alias("no_time"),
-        )
-        own = [
-            frame.schema[ID],
-            StructField(TEXT, StringType()),
-            StructField(LNG, DoubleType()),
-            StructField(LAT, DoubleType()),
-            StructField(AT, LongType()),
-        ]
-        sent_schema = StructType([StructField(PART, IntegerType()), *own, StructField(TERMS, BinaryType())])
-        sent = map_in_arrow(seen, dispatch_batches(matcher, self.parts), sent_schema)
-        there = sent.repartitionById(self.partitions, F.col(PART))
-        found_schema = StructType([*own, StructField(NUMBERS, BinaryType())])
-        found = map_in_arrow(there, match_part_batches(self.parts), found_schema)
-        # By all columns: an identifier that comes with two texts is two objects, as it is without partitions.
-        met = found.repartition(F.col(ID)).sortWithinPartitions(*(F.col(name) for name in COLUMNS))
-        tallies = map_in_arrow(met, merge_batches(matcher, sink), TALLY_SCHEMA).collect()
-        counted = {name: int(observed.get[name]) for name in ("rows", "no_place", "no_time")}
-        notes = [str(row[NOTE]) for row in tallies if row[NOTE] is not None]
-        return Tally.together(tallies)._replace(**counted), notes
+        return match_in_parts(frame, matcher, sink, self.parts)
+
+
+def match_in_parts(
+    frame: DataFrame,
+    matcher: Matcher,
+    sink: Sink,
+    parts: Parts,
+    watcher: Watcher | None = None,
+    shedding: Shedding | None = None,
+) -> tuple[Tally, list[str]]:
+    """Match the objects of a frame into a sink; what was done, and the notes of the tasks."""
+    observed = Observation()
+    valid = F.col(LNG).between(-180, 180) & F.col(LAT).between(-90, 90)
+    oldest = F.min(WRITTEN) if WRITTEN in frame.columns else F.lit(None).cast("long")
+    seen = frame.observe(
+        observed,
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(~F.coalesce(valid, F.lit(False))).alias("no_place"),
+        F.count_if(F.col(AT).isNull()).alias("no_time"),
+        F.coalesce(oldest, F.lit(0).cast("long")).alias("oldest"),
+    )
+    own = [
+        frame.schema[ID],
+        StructField(TEXT, StringType()),
+        StructField(LNG, DoubleType()),
+        StructField(LAT, DoubleType()),
+        StructField(AT, LongType()),
+    ]
+    sent_schema = StructType([StructField(PART, IntegerType()), *own, StructField(TERMS, BinaryType())])
+    sent = map_in_arrow(seen, dispatch_batches(matcher, parts, watcher, shedding), sent_schema)
+    there = sent.repartitionById(len(parts.partitions), F.col(PART))
+    found_schema = StructType([*own, StructField(NUMBERS, BinaryType())])
+    found = map_in_arrow(there, match_part_batches(parts, watcher), found_schema)
+    # By all columns: an identifier that comes with two texts is two objects, as it is without partitions.
+    met = found.repartition(F.col(ID)).sortWithinPartitions(*(F.col(name) for name in COLUMNS))
+    tallies = map_in_arrow(met, merge_batches(matcher, sink), TALLY_SCHEMA).collect()
+    counted = {name: int(observed.get[name]) for name in ("rows", "no_place", "no_time", "oldest")}
+    notes = [str(row[NOTE]) for row in tallies if row[NOTE] is not None]
+    return Tally.together(tallies)._replace(**counted), notes
 
 
 def sampled(frame: DataFrame, matcher: Matcher) -> Objects:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -37,43 +36,60 @@ from spark_jobs.match_worker import (
     task_part,
     times,
 )
+from spatialnosql.subscriptions.balancing.shedding import Shedding, left_out
+from spatialnosql.subscriptions.balancing.strategies import route_by
 from spatialnosql.subscriptions.index import Index
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.dispatcher import Dispatcher
-from spatialnosql.subscriptions.partitioning.routes import merge_matches
-from spatialnosql.subscriptions.partitioning.stored import open_dispatcher, open_partition
+from spatialnosql.subscriptions.partitioning.routes import Routes, merge_matches
+from spatialnosql.subscriptions.partitioning.stored import Parts, open_dispatcher, open_partition
 
 PART, TERMS, NUMBERS = "__part", "__terms", "__numbers"
 """The partition that an object is sent to, its terms, and the subscriptions that it matches, as 32-bit numbers."""
 
 
-@dataclass(frozen=True)
-class Parts:
-    """Where the partitions are saved; sent to workers."""
+class Watcher(Protocol):
+    """What is told how a matching goes, in the workers; sent to them."""
 
-    folder: str
+    def dispatched(self, objects: Objects, sent: Routes) -> None:
+        """Objects were sent."""
+
+    def shed(self, sends: int, objects: int) -> None:
+        """Under overload so many objects were not sent to all of their partitions; so many sends were left out."""
+
+    def matched(self, partition: int, objects: int, seconds: float) -> None:
+        """A partition has matched some, in so many seconds of CPU."""
 
 
-_dispatchers: dict[str, Dispatcher] = {}
-_partitions: dict[tuple[str, int], tuple[Index, NDArray[np.int32]]] = {}
+_dispatchers: dict[tuple[str, ...], list[Dispatcher]] = {}
+_partitions: dict[str, tuple[Index, NDArray[np.int32]]] = {}
 
 
-def dispatch_batches(matcher: Matcher, parts: Parts) -> Callable[[Batches], Batches]:
+def dispatch_batches(
+    matcher: Matcher, parts: Parts, watcher: Watcher | None = None, shedding: Shedding | None = None
+) -> Callable[[Batches], Batches]:
     """For `map_in_arrow`: objects in, objects with `PART` and `TERMS` out, one row for each partition they go to."""
 
     def run(batches: Batches) -> Batches:
         reader = index_reader(matcher)
-        if parts.folder not in _dispatchers:
+        if parts.dispatchers not in _dispatchers:
             _dispatchers.clear()
-            _dispatchers[parts.folder] = open_dispatcher(Path(parts.folder))
-        dispatcher = _dispatchers[parts.folder]
+            _dispatchers[parts.dispatchers] = [open_dispatcher(Path(name)) for name in parts.dispatchers]
+        dispatchers = _dispatchers[parts.dispatchers]
         for batch in batches:
             for start in range(0, batch.num_rows, MATCHED_AT_ONCE):
                 piece = batch.slice(start, MATCHED_AT_ONCE)
                 at, _ = times(piece.column(AT), matcher.now_ms)
                 offsets, terms = reader.terms.read(piece.column(TEXT))
                 objects = Objects.of(*coordinates(piece), at, offsets, terms)
-                rows, partition = dispatcher.route(objects).pairs()
+                routes = route_by(dispatchers, objects)
+                if watcher is not None:
+                    watcher.dispatched(objects, routes)
+                if shedding is not None:
+                    whole, routes = routes, shedding.limited(dispatchers, objects, routes)
+                    if watcher is not None:
+                        watcher.shed(*left_out(whole, routes))
+                rows, partition = routes.pairs()
                 taken = pa.array(rows)
                 columns = {name: piece.column(name).take(taken) for name in (ID, TEXT, LNG, LAT)}
                 columns[AT] = pa.array(at[rows])
@@ -83,7 +99,7 @@ def dispatch_batches(matcher: Matcher, parts: Parts) -> Callable[[Batches], Batc
     return run
 
 
-def match_part_batches(parts: Parts) -> Callable[[Batches], Batches]:
+def match_part_batches(parts: Parts, watcher: Watcher | None = None) -> Callable[[Batches], Batches]:
     """For `map_in_arrow`: what was sent to a partition in, its matched objects with `NUMBERS` out."""
 
     def run(batches: Batches) -> Batches:
@@ -94,7 +110,10 @@ def match_part_batches(parts: Parts) -> Callable[[Batches], Batches]:
                 index, numbers_of = _partition(parts, number)
                 offsets, terms = _unpacked(piece.column(TERMS))
                 at = piece.column(AT).to_numpy()
+                began = time.process_time()
                 rows, numbers = index.match_objects(Objects.of(*coordinates(piece), at, offsets, terms))
+                if watcher is not None:
+                    watcher.matched(number, piece.num_rows, time.process_time() - began)
                 bounds = np.flatnonzero(np.diff(rows, prepend=-1))
                 taken = piece.select(list(COLUMNS)).take(pa.array(rows[bounds]))
                 packed = _packed(np.append(bounds, rows.size), numbers_of[numbers])
@@ -161,11 +180,11 @@ def _begins(batch: pa.RecordBatch) -> NDArray[np.bool_]:
 
 
 def _partition(parts: Parts, number: int) -> tuple[Index, NDArray[np.int32]]:
-    key = (parts.folder, number)
-    if key not in _partitions:
+    name = parts.partitions[number]
+    if name not in _partitions:
         _partitions.clear()  # one partition a worker: that is what they are for
-        _partitions[key] = open_partition(Path(parts.folder), number)
-    return _partitions[key]
+        _partitions[name] = open_partition(Path(name))
+    return _partitions[name]
 
 
 def _packed(offsets: NDArray[np.int64], numbers: NDArray[np.int32]) -> Any:

@@ -29,11 +29,14 @@ from spark_jobs.match import (
     positive,
 )
 from spark_jobs.match_stream_job import MatchStream
-from spark_jobs.match_stream_work import Streamed, StreamJob, milliseconds_of
+from spark_jobs.match_stream_work import NO_BALANCE, Streamed, StreamJob, milliseconds_of
 from spark_jobs.match_work import CONSOLE
 from spark_jobs.session import LOAD_MASTER, spark_errors
 from spark_jobs.submitting import opened, required_uri, submitted
 from spatialnosql.cli import EXIT_INTERRUPTED, EXIT_OK
+from spatialnosql.subscriptions.balancing.policies import BALANCES
+from spatialnosql.subscriptions.balancing.shedding import UTILITIES
+from spatialnosql.subscriptions.partitioning.planners import PLANNERS
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +89,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="matches of a micro-batch on the console (default: %(default)s)",
     )
+    parts = parser.add_argument_group("subscriptions in partitions; see docs/balancing.md")
+    parts.add_argument(
+        "--balance",
+        choices=tuple(BALANCES),
+        default=NO_BALANCE,
+        help="let the partitions follow the load, as SWARM does, or by PS2Stream's local or global adjustment "
+        "(default: %(default)s)",
+    )
+    parts.add_argument(
+        "--partitions",
+        type=positive,
+        metavar="N",
+        help="hold the subscriptions in so many (default: one index that all workers share; with --balance as many "
+        "partitions as cores)",
+    )
+    parts.add_argument(
+        "--partitioner",
+        choices=tuple(PLANNERS),
+        default="hybrid",
+        help="makes the first plan, from the first micro-batch (default: %(default)s; SWARM begins evenly)",
+    )
+    parts.add_argument(
+        "--shed",
+        choices=UTILITIES,
+        help="LOSES MATCHES: when more objects wait than --shed-buffer, send them to fewer partitions, to those with "
+        "most of their words or most subscriptions for these; what is left out is counted (default: never)",
+    )
+    parts.add_argument(
+        "--shed-buffer",
+        type=positive,
+        default=100_000,
+        metavar="N",
+        help="objects in a micro-batch that are no overload yet (default: %(default)s)",
+    )
     add_index_argument(parser)
     add_common_arguments(parser)
 
@@ -104,6 +141,11 @@ def job_of(args: argparse.Namespace) -> StreamJob:
         args.readers,
         args.index,
         args.limit,
+        args.balance,
+        args.partitions,
+        args.partitioner,
+        args.shed,
+        args.shed_buffer,
     )
 
 

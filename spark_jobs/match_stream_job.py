@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from spark_jobs.match import shown
+from spark_jobs.match_balance import StreamBalance
 from spark_jobs.match_job import (
     ATTEMPTS,
     PAUSE_S,
@@ -85,6 +86,7 @@ class MatchStream:
         self._state: StreamState
         self._keeper: IndexKeeper
         self._batches: Batches
+        self.balance: StreamBalance | None = None
         self._nudge = Nudge(client) if job.objects.collection is not None else None
         self._query: StreamingQuery | None = None
         self._busy = threading.Lock()
@@ -106,6 +108,7 @@ class MatchStream:
                 start_seconds(self._client, self._state)  # before anything is read: nothing falls between
             self._keeper = open_index(self._spark, subscriptions, job.index, self.streamed, stack, some=False)
             self._batches = self._open_sink(subscriptions, stack)
+            self.balance = self._open_partitions()
             stack.enter_context(large_batches(self._spark))
             stack.enter_context(few_tasks(self._spark))
             self._stack = stack.pop_all()
@@ -126,6 +129,24 @@ class MatchStream:
             return ConsoleBatches(job.limit, lambda one: print(shown(one), flush=True))
         assert job.out is not None
         return ParquetBatches(job.out, self._state.name)
+
+    def _open_partitions(self) -> StreamBalance | None:
+        """The partitions, if the subscriptions are to be held in some."""
+        job, context = self._job, self._spark.sparkContext
+        if not job.in_partitions:
+            return None
+        balance = StreamBalance(
+            self._keeper,
+            context,
+            self._checkpoint,
+            job.balance,
+            job.partitions or max(context.defaultParallelism, 2),
+            job.partitioner,
+            job.shed,
+            job.shed_buffer,
+        )
+        self.streamed.balanced = balance.done
+        return balance
 
     # -- the query -----------------------------------------------------------------------------------------
 
@@ -257,7 +278,8 @@ class MatchStream:
 
         def match(sink: Sink) -> list[str]:
             nonlocal tally
-            tally, notes = match_frame(frame, matcher, sink)
+            found = self.balance.match(frame, matcher, sink) if self.balance is not None else None
+            tally, notes = found or match_frame(frame, matcher, sink)
             return notes
 
         with self._nudge.nudging() if self._nudge is not None else contextlib.nullcontext():

@@ -10,13 +10,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from spark_jobs.match_balance_state import Balanced
 from spark_jobs.match_work import CONSOLE, Counts, Objects
 from spark_jobs.match_worker import Tally
 from spatialnosql.errors import UsageError
+from spatialnosql.subscriptions.balancing.policies import BALANCES
+from spatialnosql.subscriptions.balancing.shedding import Utility
 from spatialnosql.subscriptions.index_keeper import Refreshed
 from spatialnosql.target import split_namespace
 
 STATE = "spatialnosql.json"
+NO_BALANCE = "none"
+UNMOVABLE = ("anycast", "salb")
+"""Planners whose plans local adjustment cannot change: see `plan_edits`."""
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000}
 
 
@@ -36,6 +42,13 @@ class StreamJob:
     readers: int = 1
     index: str | None = None
     limit: int = 20
+    balance: str = NO_BALANCE
+    partitions: int | None = None
+    """So many; None for one index that all share, unless they are balanced: then as many as there are cores."""
+    partitioner: str = "hybrid"
+    shed: Utility | None = None
+    shed_buffer: int = 100_000
+    """Objects that may wait, in a micro-batch, before some are shed."""
 
     def __post_init__(self) -> None:
         if len(self.objects.sources) != 1:
@@ -49,6 +62,14 @@ class StreamJob:
             raise UsageError(f"--checkpoint {self.checkpoint}: give a folder of this file system")
         if self.subscriptions == self.objects.collection:
             raise UsageError(f"{self.subscriptions} has the subscriptions; the objects must be elsewhere")
+        if self.balance not in BALANCES:
+            raise UsageError(f"--balance {self.balance}: there are {', '.join(BALANCES)}")
+        if self.balance == "local" and self.partitioner in UNMOVABLE:
+            raise UsageError(
+                f"--balance local moves cells and terms; {self.partitioner} places by more. Use --partitioner hybrid"
+            )
+        if self.shed is not None and not self.in_partitions:
+            raise UsageError("--shed leaves out partitions: give --partitions N or --balance")
         if self.objects.collection is None:
             if self.all_first:
                 raise UsageError("--all-first is for collections: of a folder, all files are read anyway")
@@ -58,6 +79,11 @@ class StreamJob:
         split_namespace(self.objects.collection)
         if self.schema is not None:
             raise UsageError("--schema is for files; the fields of documents are known")
+
+    @property
+    def in_partitions(self) -> bool:
+        """Whether the subscriptions are held in partitions."""
+        return self.partitions is not None or self.balance != NO_BALANCE
 
     @property
     def source(self) -> str:
@@ -137,6 +163,7 @@ class Streamed(Counts):
     """The longest time from when an object was written until its matches were stored."""
     seconds: float = 0.0
     interrupted: bool = False
+    balanced: Balanced | None = None
 
     def take(
         self, number: int, tally: Tally, refreshed: Refreshed, seconds: float, latency_s: float | None
@@ -175,6 +202,8 @@ class Streamed(Counts):
             f"now {self.subscriptions_count:,}",
             *self.table(stored=self.out != CONSOLE),
         ]
+        if self.balanced is not None:
+            lines += self.balanced.lines()
         if self.restarts:
             lines.append(f"  taken up again {self.restarts} times after a server was lost")
         if self.latency_s is not None:

@@ -34,6 +34,9 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "analyze", "count the cells of a collection, choose its precision", "spatialnosql.analyze_command"
     ),
+    Command(
+        "rebalance", "move chunks that are asked for most to other shards", "spatialnosql.rebalance_command"
+    ),
     Command("verify", "find missing or stale geohashes, and repair them", "spatialnosql.verify_command"),
     Command("explain", "what a query touches, as it is and rewritten", "spatialnosql.explain_command"),
     Command("report", "a collection on its shards, as one page to open", "spatialnosql.report.command"),

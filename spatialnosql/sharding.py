@@ -187,14 +187,14 @@ def balance(
             # A chunk within one geohash weighs nothing by the histogram, but something all the same.
             held[number][chunk["shard"]] += weight_of(chunk["min"], chunk["max"], gh, histogram) + 1e-6
     homes = assign(held)
-    average = _average_bytes(collection)
+    average = average_bytes(collection)
     total = 0
     for part, home in zip(parts, homes, strict=True):
         for chunk in part:
             if chunk["shard"] == home:
                 continue
-            for low, high in _pieces(chunk["min"], chunk["max"], gh, histogram, average):
-                _move(collection, low, high, home)
+            for low, high in pieces_of(chunk["min"], chunk["max"], gh, histogram, average):
+                move_range(collection, low, high, home)
                 weight = round(weight_of(low, high, gh, histogram))
                 total += weight
                 moved(weight)
@@ -239,7 +239,8 @@ def split_chunks(collection: Documents, bounds: list[Key]) -> list[list[dict[str
     )
 
 
-def _move(collection: Documents, low: Key, high: Key, home: str) -> None:
+def move_range(collection: Documents, low: Key, high: Key, home: str) -> None:
+    """Move the documents of a half-open range of the shard key to a shard."""
     admin = collection.database.client.admin
 
     def move(force: bool = False) -> None:
@@ -272,7 +273,7 @@ def weight_of(low: Key, high: Key, gh: str, histogram: Histogram) -> float:
     return float(histogram.points_in([bound_to_cell(low[gh])], [bound_to_cell(high[gh])])[0])
 
 
-def _pieces(low: Key, high: Key, gh: str, histogram: Histogram, average: float) -> list[tuple[Key, Key]]:
+def pieces_of(low: Key, high: Key, gh: str, histogram: Histogram, average: float) -> list[tuple[Key, Key]]:
     """A range in pieces that the server moves without ado."""
     first, last = bound_to_cell(low[gh]), bound_to_cell(high[gh])
     count = int(weight_of(low, high, gh, histogram) * average // PIECE_BYTES) + 1
@@ -284,7 +285,8 @@ def _pieces(low: Key, high: Key, gh: str, histogram: Histogram, average: float) 
     return list(pairwise(bounds))
 
 
-def _average_bytes(collection: Documents) -> float:
+def average_bytes(collection: Documents) -> float:
+    """How large a document is."""
     stats = collection.aggregate([{"$collStats": {"storageStats": {}}}]).to_list()
     count = sum(int(one["storageStats"].get("count", 0)) for one in stats)
     return sum(float(one["storageStats"].get("size", 0)) for one in stats) / count if count else 0.0

@@ -112,6 +112,20 @@ class Dispatcher:
             dropped + len(objects) - order.size,
         )
 
+    def checks(self, objects: Objects) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """For every term of the objects how many clauses are filed under it in the object's cell, and its partition.
+
+        The partition is that of the plan, ``~row`` of its versions for a hot word; nothing where none is filed.
+        """
+        plan = self.plan
+        counts = np.zeros(int(objects.offsets[-1]), dtype=np.int64)
+        homes = np.full(counts.size, -1, dtype=np.int64)
+        _checks(
+            plan.grid.cells_of(objects), plan.leaf_of_cell, objects.offsets, objects.terms,
+            self._starts, self._sizes, self._used, self._terms, self._values, self._counts, counts, homes,
+        )  # fmt: skip
+        return counts, homes
+
 
 @compiled
 def _slot(terms: Array, start: Whole, size: Whole, term: Whole) -> Whole:
@@ -283,3 +297,33 @@ def _route(
                     break
         dropped += found == before
     return rows[:found], homes[:found], dropped
+
+
+@compiled
+def _checks(
+    cells: Array,
+    leaf_of_cell: Array,
+    offsets: Array,
+    words: Array,
+    starts: Array,
+    sizes: Array,
+    used: Array,
+    terms: Array,
+    values: Array,
+    counts: Array,
+    found: Array,
+    homes: Array,
+) -> None:
+    """Fill in what is filed under every term of every object: in its cell, and of wide ones in its leaf."""
+    for i in range(cells.size):
+        if cells[i] < 0:
+            continue
+        for part in range(2):
+            table = cells[i] if part == 0 else leaf_of_cell.size + leaf_of_cell[cells[i]]
+            if used[table] == 0:
+                continue
+            for k in range(offsets[i], offsets[i + 1]):
+                slot = _slot(terms, starts[table], sizes[table], words[k])
+                if terms[slot] >= 0 and counts[slot] > 0:
+                    found[k] += counts[slot]
+                    homes[k] = values[slot]

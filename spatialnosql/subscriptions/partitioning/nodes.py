@@ -45,7 +45,7 @@ class Workload:
         self.filed = sample.filed.astype(np.int64)
         self.span = sample.spans[self.clause_owner]
         segment = Index.build(sample.table, sample.frequencies).segments[0]
-        checks = _postings_met(
+        checks = postings_met(
             objects.x, objects.y, objects.offsets, objects.terms,
             segment.levels, segment.cell_keys, segment.cell_numbers, segment.cell_slots,
             segment.slot_terms, segment.slot_postings,
@@ -202,7 +202,7 @@ def _distinct(ascending: Rows) -> Rows:
 
 
 @compiled
-def _postings_met(
+def postings_met(
     x: Array,
     y: Array,
     offsets: Array,

@@ -56,6 +56,21 @@ def take_objects(objects: Objects, rows: NDArray[np.int64]) -> Objects:
     )
 
 
+def join_objects(parts: Sequence[Objects]) -> Objects:
+    """Several batches as one, one after the other."""
+    ends = np.cumsum([0] + [int(part.offsets[-1]) for part in parts])
+    offsets = [part.offsets[1:] + end for part, end in zip(parts, ends, strict=False)]
+    return Objects(
+        np.concatenate([part.lng for part in parts]),
+        np.concatenate([part.lat for part in parts]),
+        np.concatenate([part.at for part in parts]),
+        np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
+        np.concatenate([part.terms[: part.offsets[-1]] for part in parts]),
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+    )
+
+
 def merge_matches(
     parts: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

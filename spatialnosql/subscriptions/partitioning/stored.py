@@ -1,8 +1,8 @@
-"""A plan carried out, in a folder: the dispatcher, and the index of every partition, for workers to map.
+"""A plan carried out, in folders: dispatchers, and the index of every partition, for workers to map.
 
-A worker that dispatches opens the dispatcher; one that matches opens the index of its partition and no other.
+A worker that dispatches opens the dispatchers; one that matches opens the index of its partition and no other.
 
-    folder/plan.npz   folder/dispatcher/*.npy   folder/partition-3/ (an index)   folder/numbers-3.npy
+    folder/dispatcher/plan.npz, *.npy   folder/partition-3/index/ (an index), numbers.npy
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ from spatialnosql.subscriptions.partitioning.dispatcher import Dispatcher
 from spatialnosql.subscriptions.partitioning.plan import Plan
 from spatialnosql.subscriptions.table import Table
 
-_PLAN, _DISPATCHER = "plan.npz", "dispatcher"
+_PLAN, _INDEX, _NUMBERS = "plan.npz", "index", "numbers.npy"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The folders of the dispatchers, and that of every partition; sent to workers."""
+
+    dispatchers: tuple[str, ...]
+    partitions: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -34,33 +42,48 @@ class Sizes:
 
 def save_partitions(
     folder: Path, plan: Plan, table: Table, numbers: NDArray[np.int64] | None = None
-) -> Sizes:
+) -> tuple[Parts, Sizes]:
     """Place the subscriptions of a table by a plan, build every partition's index, and save all of it.
 
     `numbers` are those that the rows of the table have elsewhere, if not their own.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    plan.save(folder / _PLAN)
     dispatcher = Dispatcher(plan)
     placement = dispatcher.insert(table)
-    dispatcher.save(folder / _DISPATCHER)
-    sizes = []
+    save_dispatcher(folder / "dispatcher", dispatcher)
+    sizes, folders = [], []
     for partition in range(plan.partitions):
         rows = placement.rows_of(partition)
-        index = Index.build(table.take(rows))
-        index.save(folder / f"partition-{partition}")
-        own = rows if numbers is None else numbers[rows]
-        np.save(folder / f"numbers-{partition}.npy", own.astype(np.int32))
-        sizes.append(index.nbytes)
-    return Sizes(dispatcher.nbytes, tuple(sizes), placement.held / max(len(table), 1))
+        own = folder / f"partition-{partition}"
+        sizes.append(save_partition(own, table.take(rows), rows if numbers is None else numbers[rows]))
+        folders.append(str(own))
+    replication = placement.held / max(len(table), 1)
+    return (
+        Parts((str(folder / "dispatcher"),), tuple(folders)),
+        Sizes(dispatcher.nbytes, tuple(sizes), replication),
+    )
+
+
+def save_dispatcher(folder: Path, dispatcher: Dispatcher) -> None:
+    """Write a dispatcher and its plan."""
+    dispatcher.save(folder)
+    dispatcher.plan.save(folder / _PLAN)
 
 
 def open_dispatcher(folder: Path) -> Dispatcher:
     """The dispatcher that was saved."""
-    return Dispatcher.open(folder / _DISPATCHER, Plan.open(folder / _PLAN))
+    return Dispatcher.open(folder, Plan.open(folder / _PLAN))
 
 
-def open_partition(folder: Path, partition: int) -> tuple[Index, NDArray[np.int32]]:
+def save_partition(folder: Path, table: Table, numbers: NDArray[np.int64]) -> int:
+    """Build the index of a partition and write it; how many bytes it takes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    index = Index.build(table)
+    index.save(folder / _INDEX)
+    np.save(folder / _NUMBERS, numbers.astype(np.int32))
+    return index.nbytes
+
+
+def open_partition(folder: Path) -> tuple[Index, NDArray[np.int32]]:
     """The index of a partition, and the numbers that its subscriptions have in the whole."""
-    index = Index.open(folder / f"partition-{partition}")
-    return index, read_array(folder / f"numbers-{partition}.npy")
+    return Index.open(folder / _INDEX), read_array(folder / _NUMBERS)

@@ -1,0 +1,65 @@
+"""The timelines of the `adaptive` benchmark: SWARM's figures 12 to 16, PS2Stream's figure 16."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spatialnosql.errors import UsageError
+
+FORMATS = ("png", "svg")
+COLOURS = {
+    "swarm": "#2a7f62",
+    "static": "#9aa5b1",
+    "local": "#e0a458",
+    "global": "#4f7cac",
+    "swarm_product": "#b08bbb",
+    "static_product": "#c9ced6",
+}
+
+
+def draw_timelines(result: dict[str, Any], folder: Path) -> list[str]:
+    """Draw a figure for each scenario; the names of the files."""
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError as error:
+        raise UsageError("the timelines need matplotlib: pip install 'spatialnosql[plots]'") from error
+    mpl.use("Agg")
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        name
+        for scenario, figures in result["queries"].items()
+        for name in _draw(folder / f"adaptive_{scenario}", scenario, figures, result["round_s"])
+    ]
+
+
+def _draw(stem: Path, name: str, figures: dict[str, Any], round_s: float) -> list[str]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 8.0), layout="constrained")
+    axes = figure.subplots(3, 1, sharex=True)
+    minutes = [round_s * turn / 60 for turn in range(figures["rounds"])]
+    panels = (
+        ("units", "10⁹ units of work", 1e9),
+        ("latency_us", "latency, µs", 1.0),
+        ("moved_bytes", "moved in all, MB", 1e6),
+    )
+    for panel, (key, title, unit) in zip(axes, panels, strict=True):
+        for variant, turns in figures["timelines"].items():
+            values = [value / unit for value in turns[key]]
+            if key == "moved_bytes":
+                values = [sum(values[: turn + 1]) for turn in range(len(values))]
+            panel.plot(minutes, values, label=variant, color=COLOURS[variant], linewidth=1.2)
+        panel.axvspan(*(round_s * turn / 60 for turn in figures["hot"]), color="#f3ead9", zorder=0)
+        panel.set_ylabel(title)
+        if key == "latency_us":
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=0)
+    axes[0].set_title(f"{name}: {figures['workers']} workers (simulated)")
+    axes[0].legend(ncols=3, fontsize="small")
+    axes[-1].set_xlabel("minutes")
+    files = [stem.with_suffix(f".{kind}") for kind in FORMATS]
+    for file in files:
+        figure.savefig(file)
+    return [file.name for file in files]

@@ -1,0 +1,204 @@
+"""What may change the plans in force, round by round: nothing, SWARM, PS2Stream's local or global adjustment.
+
+A policy is told what a round brought and answers with what it has moved, in words; `strategies` then are those of the
+next round. The simulator and the stream job drive the same policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spatialnosql.errors import UsageError
+from spatialnosql.subscriptions.balancing.extents import Spans
+from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust
+from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained
+from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy
+from spatialnosql.subscriptions.balancing.swarm import Swarm
+from spatialnosql.subscriptions.objects import Objects
+from spatialnosql.subscriptions.partitioning.grid_cells import Grid
+from spatialnosql.subscriptions.partitioning.load import Costs
+from spatialnosql.subscriptions.partitioning.plan import Plan
+from spatialnosql.subscriptions.table import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What a round brought."""
+
+    objects: Objects
+    """Some of the objects."""
+    weight: float
+    """How many each of them stands for."""
+    table: Table
+    """The subscriptions there are."""
+    numbers: NDArray[np.int64]
+    """Theirs, ascending."""
+    next_number: int
+    """That of the next subscription to come."""
+    added: NDArray[np.float64]
+    """The bounds of subscriptions that came."""
+    removed: NDArray[np.float64]
+    """And of those that went."""
+    busy_s: NDArray[np.float64]
+    """What each partition took."""
+    throughput: float
+    """Objects a second of the whole, or anything that grows with it."""
+    held: Held
+    """The subscriptions as they were placed in this round."""
+
+
+class Policy(Protocol):
+    """Decides where subscriptions are held."""
+
+    @property
+    def strategies(self) -> Strategies:
+        """Those in force."""
+
+    def end_round(self, seen: Round) -> list[str]:
+        """Take note of a round, and perhaps change the strategies; what was moved, in words."""
+
+
+class Static:
+    """A plan that stays as it is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.strategies: Strategies = (Strategy(plan),)
+
+    def end_round(self, seen: Round) -> list[str]:
+        """Nothing moves."""
+        del seen
+        return []
+
+
+class SwarmPolicy:
+    """SWARM (see `swarm`): partitions are rectangles of the grid; text does not part them."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        workers: int,
+        frequencies: NDArray[np.int64],
+        state: Swarm | None = None,
+        costs: Costs | None = None,
+    ) -> None:
+        self._grid, self._frequencies, self._costs = grid, frequencies, costs or Costs()
+        self.state = state or Swarm.start(grid.columns, grid.rows, workers, cost="work")
+        self._plan = self.state.layout.to_plan(grid, frequencies)
+
+    @property
+    def strategies(self) -> Strategies:
+        """One, that of the layout."""
+        return (Strategy(self._plan),)
+
+    def end_round(self, seen: Round) -> list[str]:
+        """Count, fold, compare, and move at most once."""
+        placed = self._grid.cells_of(seen.objects)
+        there = placed >= 0
+        cells: NDArray[np.int64] = placed[there].astype(np.int64)
+        state = self.state.with_points(
+            cells % self._grid.columns,
+            cells // self._grid.columns,
+            seen.weight,
+            object_work(seen.held, seen.objects, self._costs)[there],
+        )
+        state = state.with_queries(plain_spans(self._grid, seen.added))
+        state = state.without_queries(plain_spans(self._grid, seen.removed))
+        self.state, moves = state.ended_round(plain_spans(self._grid, seen.table.bounds), seen.throughput)
+        if moves:
+            self._plan = self.state.layout.to_plan(self._grid, self._frequencies)
+        return [
+            f"columns {move.extent.left}-{move.extent.right - 1}, rows {move.extent.bottom}-{move.extent.top - 1} "
+            f"from partition {move.source} to {move.target}"
+            for move in moves
+        ]
+
+
+class LocalPolicy:
+    """Local adjustment (see `local`)."""
+
+    def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
+        self._plan = plan
+        self._rules = rules or LocalRules()
+        self.adjustments: list[Adjustment] = []
+
+    @property
+    def strategies(self) -> Strategies:
+        """One, that of the plan as it is now."""
+        return (Strategy(self._plan),)
+
+    def end_round(self, seen: Round) -> list[str]:
+        """One adjustment, if the loads are too uneven."""
+        self._plan, done = adjust(
+            self._plan, seen.held.dispatchers[0], seen.objects, seen.table, seen.busy_s, self._rules
+        )
+        if done is None:
+            return []
+        self.adjustments.append(done)
+        counts = [("split by text", done.split), ("merged", done.merged), ("moved", done.moved)]
+        said = ", ".join(f"{len(cells)} cells {word}" for word, cells in counts if cells)
+        return [f"{said} from partition {done.source} to {done.target}"]
+
+
+class GlobalPolicy:
+    """Global adjustment (see `repartition`)."""
+
+    def __init__(self, plan: Plan, rules: GlobalRules | None = None) -> None:
+        self._rules = rules or GlobalRules()
+        self.strategies: Strategies = (Strategy(plan),)
+        self._rounds = 0
+
+    def end_round(self, seen: Round) -> list[str]:
+        """End an old strategy that has drained; now and then look whether a new one would pay."""
+        self._rounds += 1
+        left = drained(self.strategies, seen.numbers, self._rules)
+        if len(left) < len(self.strategies):
+            self.strategies = left
+            return ["the old strategy has ended: what was left of it moves"]
+        if self._rounds % self._rules.every:
+            return []
+        found = considered(
+            self.strategies, seen.held, seen.objects, seen.table, seen.next_number, self._rules
+        )
+        if found is self.strategies:
+            return []
+        self.strategies = found
+        return ["a new strategy for the subscriptions that come from now on"]
+
+
+def object_work(held: Held, objects: Objects, costs: Costs) -> NDArray[np.float64]:
+    """The seconds that each object takes: received, and checked against what is filed in its cell under its terms."""
+    owner = np.repeat(np.arange(len(objects)), np.diff(objects.offsets))
+    seconds = np.full(len(objects), costs.object_s)
+    for dispatcher in held.dispatchers:
+        checks = np.bincount(owner, weights=dispatcher.checks(objects)[0], minlength=len(objects))
+        seconds += costs.check_s * checks
+    return seconds
+
+
+def plain_spans(grid: Grid, bounds: NDArray[np.float64]) -> Spans:
+    """First and last column and row of boxes; all columns of one across the antimeridian."""
+    spans = grid.spans_of(bounds).astype(np.int64)
+    across = spans[:, 5] >= 0
+    spans[across, 0], spans[across, 1] = 0, grid.columns - 1
+    return spans[:, :4]
+
+
+BALANCES: dict[str, Callable[[Plan], Policy]] = {
+    "none": Static,
+    "swarm": lambda plan: SwarmPolicy(plan.grid, plan.partitions, plan.frequencies),
+    "local": LocalPolicy,
+    "global": GlobalPolicy,
+}
+"""Policies by name, beginning with a plan; SWARM takes only its grid, and begins evenly."""
+
+
+def make_policy(name: str, plan: Plan) -> Policy:
+    """The policy of that name."""
+    if name not in BALANCES:
+        raise UsageError(f"no balance {name!r}; there are {', '.join(BALANCES)}")
+    return BALANCES[name](plan)
