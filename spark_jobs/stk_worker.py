@@ -9,6 +9,7 @@ meanwhile, and then it publishes them itself.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 from spark_jobs.documents import SEAL
 from spark_jobs.screening import AT, CELL
 from spatialnosql.geohash import Cells
-from spatialnosql.stk.filter_store import add_missing, has_published, publish
+from spatialnosql.steps import run
+from spatialnosql.stk.filter_store import GRACE_S, add_missing, has_published, publish, read_state
 from spatialnosql.stk.keys import Keys, keys_by_cube, union
 from spatialnosql.stk.seal_batches import seals_of
 from spatialnosql.stk.settings import Ints, StkSettings
@@ -156,6 +158,8 @@ class _Gathered:
         added = add_missing(self._collection, self._filters.filters, list(self._keys), keys)
         if added and has_published(self._collection, self._filters.writer):
             publish(self._collection, self._filters.filters, np.array(sorted(self._keys), dtype=np.int64))
+            state = run(read_state(self._collection))
+            time.sleep(state.grace_s if state is not None else GRACE_S)  # as after every publication
         self._added += added
         self._keys, self._held = {}, 0
         return self._added
