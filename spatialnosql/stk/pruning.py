@@ -50,7 +50,8 @@ def filter_cubes_of(window: Window, settings: StkSettings) -> Ints:
     # Both ascend, and so do the cubes: the bin counts before the cell.
     bins, cells = (one[np.diff(one, prepend=one[:1] - 1) != 0] for one in (bins, cells))
     shift = settings.cell_bits - settings.cube_cell_bits
-    return ((bins << shift)[:, None] | cells[None, :]).ravel()
+    cubes: Ints = ((bins << shift)[:, None] | cells[None, :]).ravel()
+    return cubes
 
 
 def surviving(
