@@ -33,6 +33,7 @@ _FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets
 _MOST_GROUPS = 4  # parts of the curve that are asked for apart
 _FAR = 256  # data cells between two parts
 _SEEK_MS = 0.0015  # a data cube: one more point in the index
+_LOOK_MS = 0.5  # the client's look at the filters
 _NO_COVER = Cover(NOTHING, NOTHING, 0)
 
 
@@ -199,5 +200,5 @@ def _estimates(pruned: Pruned, info: CollectionInfo, settings: StkSettings) -> d
         native = min(native, costs.command_ms + all_shards * costs.shard_ms + total * share * read)
     return {
         "original": native,
-        "pruned": asked + pruned.survivors * _SEEK_MS + alive * read,
+        "pruned": asked + _LOOK_MS + pruned.survivors * _SEEK_MS + alive * read,
     }
