@@ -233,8 +233,6 @@ def test_two_nights(ingest: Ingest, tmp_path: Path) -> None:
     first[8]["at"] = None
     bad = [{**row, "at": when} for row, when in zip(made(3, 9), ("yesterday", "3/1/2026", "12"), strict=True)]
     path = write(tmp_path / "1.json", [*first, *bad])
-    text = ingest.text(path, *STK, "--dry-run")
-    assert "Place, time and words: bins of 3,600 s" in text
     outcome = ingest(path, *STK, "--batch", "one")
     target = ingest.target
     assert (outcome["written"], outcome["reasons"]) == (2500, {"bad_time": 3})
@@ -281,10 +279,6 @@ def test_two_nights(ingest: Ingest, tmp_path: Path) -> None:
     ingest(str(tmp_path / "2.json"), *STK, *bins, fails=True)
     assert "--time-bin 60: " in ingest.error
     assert "was set up with 3600" in ingest.error
-    # Without the options documents come fresh, and are found all the same.
-    ingest(write(tmp_path / "3.json", made(50, 3, first=5000)))
-    assert sealed(target) == 3298
-    assert queries(target)[0] > found
 
 
 def test_what_is_replaced_is_unsealed_first(
@@ -317,7 +311,7 @@ def test_what_is_replaced_is_unsealed_first(
         row["n"]: row["report"] for row in other[:200]
     }
     assert queries(target)[0] > 60
-    # One that moves loses its seal, also where nobody asks for seals.
+    # Without the options documents come fresh, also those that move, and are found all the same.
     ingest(write(tmp_path / "3.json", other[200:300]), "--key", "n", "--batch", "three")
     assert sealed(target) == 1410
     assert queries(target)[0] > 50
@@ -353,6 +347,7 @@ def test_lists_of_words_and_numbers_for_times(ingest: Ingest, tmp_path: Path) ->
 
 def test_a_collection_that_was_never_set_up(ingest: Ingest, tmp_path: Path) -> None:
     path = write(tmp_path / "1.json", made(300, 9))
+    assert "Place, time and words: bins of 3,600 s" in ingest.text(path, *STK, "--dry-run")
     ingest(path, "--batch", "one")
     ingest(path, *STK, "--batch", "two", fails=True)
     assert "spatialnosql stk enable" in ingest.error
@@ -443,7 +438,7 @@ def test_cut_off_between_publishing_and_loading_and_killed_half_way(
     ingest: Ingest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = ingest.target
-    first, second = made(1000, 11), made(6000, 12, first=1000)
+    first, second = made(1000, 11), made(4000, 12, first=1000)
 
     def publish_and_die(*arguments: Any) -> None:
         publish(*arguments)
@@ -473,12 +468,12 @@ def test_cut_off_between_publishing_and_loading_and_killed_half_way(
     path = write(tmp_path / "2.json", second)
     process = driver(ingest, path, *STK, "--batch", "two")
     end = time.monotonic() + 120
-    while target.estimated_document_count() < 1500 and time.monotonic() < end:
+    while target.estimated_document_count() < 1300 and time.monotonic() < end:
         time.sleep(0.005)
     kill_all(process.pid)
     process.wait()
     there = target.count_documents({})
-    assert 1000 < there < 7000
+    assert 1000 < there < 5000
     assert sealed(target) == there
     assert [one["what"] for one in state_of(target)["writers"].values()] == ["ingest of batch two"]
     info = run(load_info(target))
@@ -489,11 +484,11 @@ def test_cut_off_between_publishing_and_loading_and_killed_half_way(
     assert some > found
     assert pruned > 10
     outcome = ingest(path, *STK, "--batch", "two")
-    assert (outcome["attempts"], outcome["written"], outcome["stk"]["sealed"]) == (2, 6000, 6000)
-    assert sealed(target) == 7000
+    assert (outcome["attempts"], outcome["written"], outcome["stk"]["sealed"]) == (2, 4000, 4000)
+    assert sealed(target) == 5000
     assert queries(target)[0] > some
     # Nobody is listed any more: no need for --force.
-    assert rebuild(target, info, info.stk) == 7000
+    assert rebuild(target, info, info.stk) == 5000
     assert queries(target)[0] > some
     numbers = sorted(one["n"] for one in target.find({}, {"n": 1}))
-    assert numbers == list(range(7000))
+    assert numbers == list(range(5000))
