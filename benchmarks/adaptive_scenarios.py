@@ -12,6 +12,7 @@ tenth of the regions changes its kind.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,11 +98,17 @@ def hot_spots(rounds: int) -> dict[str, list[HotSpot]]:
     }
 
 
+@cache
+def _towns(seed: int) -> NDArray[np.float64]:
+    """The towns of the synthetic tweets; making their world takes a second, for its words."""
+    return World.of(seed).towns
+
+
 class Country:
     """Objects of the country as it usually is."""
 
     def __init__(self, seed: int) -> None:
-        self._towns = World.of(seed).towns
+        self._towns = _towns(seed)
 
     def places(self, draw: np.random.Generator, count: int) -> NDArray[np.float64]:
         """Longitudes and latitudes: 85 % in towns, the rest anywhere."""

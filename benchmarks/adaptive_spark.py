@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -28,8 +29,8 @@ from spark_jobs.match_work import Objects
 from spatialnosql.subscriptions.store import Subscriptions
 
 PARTITIONS = 4
-BATCHES, STEP = 24, 8
-OBJECTS, SUBSCRIPTIONS = 40_000, 6_000
+BATCHES, STEP = 20, 5
+OBJECTS, SUBSCRIPTIONS = 20_000, 6_000
 WORDS = ("flood", "road", "fire", "storm", "police", "train", "music", "market")
 WEST, SOUTH, WIDE = -8.0, 50.0, 8.0
 HOT_SIDE, HOT_SHARE = 0.15, 0.8
@@ -135,12 +136,10 @@ def _objects(seed: int, number: int) -> pa.Table:
     return pa.table({"id": ids, "text": texts, "lng": places[:, 0], "lat": places[:, 1]})
 
 
-def _pairs(path: Path) -> NDArray[np.str_]:
-    """All pairs of object and subscription, sorted."""
+def _pairs(path: Path) -> NDArray[np.int64]:
+    """All pairs of object and subscription as one number each, sorted: strings of millions would not fit."""
     table = ds.dataset(path, partitioning="hive").to_table(columns=["object", "subscriptions"])
-    counts = table["subscriptions"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
-    objects = np.repeat(table["object"].to_numpy(), counts.astype(np.int64)).astype(str)
-    found = np.concatenate(
-        [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table["subscriptions"].chunks]
-    )
-    return np.sort(np.char.add(np.char.add(objects, " "), found.astype(str)))
+    counts = pc.list_value_length(table["subscriptions"]).to_numpy().astype(np.int64)
+    objects = np.repeat(table["object"].to_numpy().astype(np.int64), counts)
+    numbers = pc.utf8_slice_codeunits(pc.list_flatten(table["subscriptions"]), 1).cast(pa.int64())
+    return np.sort(objects * SUBSCRIPTIONS + numbers.to_numpy())

@@ -165,10 +165,10 @@ def test_the_benchmark_says_what_the_contract_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All scenarios, very small, drawn."""
-    small = partial(swarm_scenario, rounds=12, sample=300)
+    small = partial(swarm_scenario, rounds=8, sample=300)
     monkeypatch.setattr(benchmark, "swarm_scenario", small)
-    monkeypatch.setattr(benchmark, "q3_scenario", partial(q3_scenario, rounds=12, sample=300))
-    for name, value in (("SIDE", 32), ("HISTORY", 1000), ("HISTORY_ROUNDS", 6)):
+    monkeypatch.setattr(benchmark, "q3_scenario", partial(q3_scenario, rounds=8, sample=300))
+    for name, value in (("SIDE", 32), ("HISTORY", 1000), ("HISTORY_ROUNDS", 3)):
         monkeypatch.setattr(benchmark, name, value)
     assert main(["adaptive", "--limit", "400", "--json", "--out", str(tmp_path)]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -178,7 +178,7 @@ def test_the_benchmark_says_what_the_contract_asks_for(
         for name, variant in scenario["variants"].items():
             assert variant["equal"] is True
             assert variant["units"] > 0
-            assert len(scenario["timelines"][name]["moved_bytes"]) == 12
+            assert len(scenario["timelines"][name]["moved_bytes"]) == 8
     assert result["swarm_vs_static"] > 0
     assert result["adjust_vs_none"] > 0
     assert len(list(tmp_path.glob("adaptive_*.png"))) == len(list(tmp_path.glob("*.svg"))) == 6
