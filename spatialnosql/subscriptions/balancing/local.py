@@ -29,6 +29,8 @@ SIGMA = 1.2
 """The busiest may take so many times what the idlest takes."""
 LOOKED_AT = 8
 """p: so many of the most loaded cells are looked at in phase I."""
+FALLS = 0.99
+"""A cell is parted by text if its load falls to this at most: not by rounding."""
 UNIT_BYTES = 64
 """The dynamic programme counts sizes in these."""
 
@@ -195,7 +197,7 @@ def _text_split(
         pairs = sent * held if rules.product else float(words.counts[own_words].sum())
         totals.append(rules.costs.check_s * pairs + rules.costs.object_s * sent)
         sizes.append(held)
-    if sum(totals) >= load:
+    if sum(totals) >= FALLS * load:
         return None
     moving = int(np.argmin(sizes))
     return part == moving, totals[moving]
