@@ -302,11 +302,11 @@ elif kind == "batch":
         return update(*arguments) if left[0] else die()
     module.update_anyway = counted
 elif kind == "move":
-    move, left = sharding._move, [2]
+    move, left = sharding.move_range, [2]
     def moved(*arguments):
         left[0] -= 1
         return move(*arguments) if left[0] else die()
-    sharding._move = moved
+    sharding.move_range = moved
 module.adopt(MongoClient(uri)[database].points, "loc")
 """
 
