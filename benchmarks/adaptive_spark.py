@@ -29,7 +29,7 @@ from spark_jobs.match_work import Objects
 from spatialnosql.subscriptions.store import Subscriptions
 
 PARTITIONS = 4
-BATCHES, STEP = 16, 4
+BATCHES, STEP = 11, 3
 OBJECTS, SUBSCRIPTIONS = 20_000, 6_000
 WORDS = ("flood", "road", "fire", "storm", "police", "train", "music", "market")
 WEST, SOUTH, WIDE = -8.0, 50.0, 8.0
