@@ -94,7 +94,7 @@ def test_the_benchmark_keeps_the_contract(
         for figures in part["variants"].values():
             assert figures["equal"] is True
             assert figures["throughput"] > 0
-    assert len(result["plots"]) == len(list(tmp_path.iterdir())) == 8
+    assert len(result["plots"]) == len(list(tmp_path.iterdir())) == 18
     assert "salb_vs_hash" in benchmark.table(result)
 
 
