@@ -57,19 +57,19 @@ class State:
 
 
 def states(collection: Any) -> Any:
-    """The states of the deployment that a collection is on: read from where they are written."""
-    return collection.database.client[DATABASE].get_collection(
-        STATES,
-        read_preference=ReadPreference.PRIMARY,
-        read_concern=ReadConcern("majority"),
-        write_concern=WriteConcern("majority"),
-    )
+    """The states of the deployment that a collection is on."""
+    return _beside(collection, STATES)
 
 
 def pieces(collection: Any) -> Any:
     """The pieces of the deployment that a collection is on."""
+    return _beside(collection, PIECES)
+
+
+def _beside(collection: Any, name: str) -> Any:
+    """One of our collections on the same deployment, read where it is written and when it is certain."""
     return collection.database.client[DATABASE].get_collection(
-        PIECES,
+        name,
         read_preference=ReadPreference.PRIMARY,
         read_concern=ReadConcern("majority"),
         write_concern=WriteConcern("majority"),
