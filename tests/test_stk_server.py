@@ -17,10 +17,12 @@ from pymongo.errors import WriteError
 from stk_world import GRACE_S, SETTINGS, START, WORDS, hashed, make, random_document, random_query
 
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
+from spatialnosql.create import create
 from spatialnosql.errors import UsageError
 from spatialnosql.geohash import strings_to_cells
+from spatialnosql.histogram import Histogram
 from spatialnosql.steps import run
-from spatialnosql.stk import sealing
+from spatialnosql.stk import planning, sealing
 from spatialnosql.stk.filter_store import Busy, pieces, read_state, states, writing
 from spatialnosql.stk.finding import filters_of
 from spatialnosql.stk.sealing import rebuild, seal
@@ -181,6 +183,31 @@ def test_what_can_have_no_seal_is_still_found(city: Any) -> None:
     assert _ids(spatial.find({**around, "words": "odd"})) == ["dates", "far", "number", "text"]
     for query in ({"words": "odd"}, {"words": {"$ne": "odd"}}, {"words": 7}, {"words": None}):
         assert _same(spatial, {**around, **query}) > 0
+
+
+def test_two_documents_of_one_id(database: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MongoDB keeps an ``_id`` unique within a shard only: both are found, fresh or sealed, however often it looks."""
+    histogram = Histogram.of_points(np.linspace(13.3, 13.45, 300), np.full(300, 52.5), 30)
+    city = create(database, "spread", "loc", histogram=histogram)
+    enable(city, SETTINGS, sized=True, grace_s=GRACE_S)
+    spatial = SpatialCollection(city)
+    twins = [
+        {"_id": 70_000, "loc": {"type": "Point", "coordinates": [lng, 52.5]}, "at": START, "words": ["twin"]}
+        for lng in (13.31, 13.44)
+    ]
+    first, second = hashed(twins)
+    city.insert_one(first)
+    assert seal(city, run(spatial._load_info()), SETTINGS) == 1
+    city.insert_one(second)
+    query = {"loc": {"$geoWithin": {"$geometry": CITY}}, "at": {"$gte": START}, "words": "twin"}
+    assert [one["_id"] for one in city.find(query)] == [70_000, 70_000]
+    # One document a batch: it remembers what it gave, and looks at the fresh ones again.
+    monkeypatch.setattr(planning, "_estimates", lambda *_: None)  # so few would be read without filters
+    cursor = spatial.find(query, batch_size=1)
+    found = [one["gh"] for one in cursor]
+    assert cursor.plan is not None
+    assert cursor.plan.rules == ("prune_stk",)
+    assert sorted(found) == sorted([first["gh"], second["gh"]])
 
 
 def test_all_ways_to_ask(city: Any) -> None:

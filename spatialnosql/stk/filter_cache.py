@@ -86,11 +86,10 @@ class FilterCache:
         if known is not None and now_s() - read_s < known.grace_s / 2 and known.settings == settings:
             return Fresh(known, read_s)
         read_s = now_s()
-        state = yield from self._read(collection, settings)
+        state = yield from self._read(collection, settings, read_s)
         return None if state is None else Fresh(state, read_s)
 
-    def _read(self, collection: Any, settings: str) -> Steps[State | None]:
-        read_s = now_s()
+    def _read(self, collection: Any, settings: str, read_s: float) -> Steps[State | None]:
         state = yield from read_state(collection)
         if state is None or state.paused or state.settings != settings:
             self._read_s = -math.inf

@@ -36,6 +36,7 @@ _ONE_MOMENT = 500  # candidates that a server surely reads without letting other
 _ONE_MOMENT_S = 0.010  # in so short a time
 
 
+Name: TypeAlias = tuple[Any, str]  # an _id and a geohash
 Names: TypeAlias = NDArray[np.uint64]
 
 
@@ -46,7 +47,7 @@ class PrunedFind:
         assert isinstance(plan.pruned, Look)
         self._reader, self._plan, self._look, self._options = reader, plan, plan.pruned, options
         self._part = SettledFind(reader, plan, options, stripped=False)
-        self._given: list[list[Any] | Names] = []  # of each batch its _ids, or their hashes
+        self._given: list[list[Name] | Names] = []  # of each batch its names, or their hashes
         self._fresh: set[int] = set()  # hashes of the fresh ones given
         self._looks = 0
         self._started_s = now_s()
@@ -72,7 +73,7 @@ class PrunedFind:
         kept = self._not_given(documents) if self._looks else self._sealed_once(documents)
         if len(self._given) == 1 and isinstance(self._given[0], list):
             self._given[0] = self._names(self._given[0])  # most finds have one batch, and never get here
-        self._given.append([document["_id"] for document in kept])
+        self._given.append(self._named(kept))
         if len(self._given) > 1:
             self._given[-1] = self._names(self._given[-1])
         return self._reader.widened.strip(kept)
@@ -82,9 +83,7 @@ class PrunedFind:
         if not self._fresh and not any(map(_is_fresh, documents)):
             return documents
         kept = []
-        for document, name in zip(
-            documents, self._names([one["_id"] for one in documents]).tolist(), strict=True
-        ):
+        for document, name in zip(documents, self._names(self._named(documents)).tolist(), strict=True):
             if name not in self._fresh:
                 kept.append(document)
             if _is_fresh(document):
@@ -93,18 +92,23 @@ class PrunedFind:
 
     def _not_given(self, documents: list[Any]) -> list[Any]:
         given = [self._names(some) for some in self._given]
-        names = self._names([document["_id"] for document in documents])
+        names = self._names(self._named(documents))
         new = ~np.isin(names, np.concatenate([names[:0], *given]))
         return list(compress(documents, new.tolist()))
 
-    def _names(self, ids: list[Any] | Names) -> Names:
-        """64 bits of each ``_id``, whatever its type."""
-        if not isinstance(ids, list):
-            return ids
+    def _named(self, documents: list[Any]) -> list[Name]:
+        """What tells documents apart: an ``_id`` alone is unique within a shard only."""
+        gh = self._reader.info.gh
+        return [(document["_id"], document[gh]) for document in documents]
+
+    def _names(self, names: list[Name] | Names) -> Names:
+        """64 bits of each name, whatever the type of the ``_id``."""
+        if not isinstance(names, list):
+            return names
         codec = self._reader.collection.codec_options
         digests = [
-            hashlib.blake2b(bson.encode({"": one}, codec_options=codec), digest_size=8).digest()
-            for one in ids
+            hashlib.blake2b(bson.encode({"": one, "gh": gh}, codec_options=codec), digest_size=8).digest()
+            for one, gh in names
         ]
         return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
