@@ -249,6 +249,10 @@ def _refine(
     """Cells that hold the region, split best first. A cell that was split is left in place as OUT."""
     lo, bits = _seeds(region.bounds, min(max_cells, _SEEDS), max_bits)
     floor = range_cost if weights is not None else 0.0
+    if weights is not None:
+        held = weights.points_in(lo, _ends(lo, bits))
+        if held.sum() < _ROUND * range_cost:  # not even worth asking the region which of them it meets
+            return _Leaves(lo, bits, np.full(lo.size, BOUNDARY, dtype=np.int8), held)
     leaves, state = _classified(region, lo, bits, weights, None, None)
     while True:
         open_ = np.flatnonzero((leaves.status == BOUNDARY) & (leaves.bits < max_bits))

@@ -38,6 +38,7 @@ CLOSE_RAD = 4e-9
 LO, HI, LO_NEAR, HI_NEAR, SOUTH, NORTH, TURN_LNG, TURN_LAT, C0, C1, C2, SIGN, STEEP = range(13)
 _COLUMNS = 13
 _STEEP = 1e-6  # a linear form with a smaller last coefficient gives no trustworthy latitude at a longitude
+_BENT = 1e-18  # a product of two sines: rounding may hide a turn only where it changes nothing
 _MAX_STRIPS = 1 << 15
 _MAX_PAIRS = 1 << 17  # pairs of point and edge looked at together; bounds the memory of any query
 
@@ -209,16 +210,16 @@ class Strips:
             empty = np.zeros(1, dtype=np.intp)
             return cls(0.0, 0.0, empty, empty, empty[:0], columns)
         # Both ends: a flat edge may lie off the map altogether.
-        lo, hi = np.clip(columns[[LO_NEAR, HI_NEAR]], -180.0, 180.0)
+        lo, hi = np.minimum(np.maximum(columns[[LO_NEAR, HI_NEAR]], -180.0), 180.0)
         west, east = float(lo.min()), float(hi.max())
         width = max(east - west, 1e-9)
-        strips = int(np.clip(2 * len(table), 16, _MAX_STRIPS))
+        strips = min(max(2 * len(table), 16), _MAX_STRIPS)
         # Long edges reach into many strips: fewer strips keep the sum of all reaches within 16 an edge.
-        reach = float(((hi - lo) / width).sum())
+        reach = float((hi - lo).sum()) / width
         strips = max(1, min(strips, int(16 * len(table) / max(reach, 1e-9))))
         per_degree = strips / width
-        first = np.clip(((lo - west) * per_degree).astype(np.intp), 0, strips - 1)
-        last = np.clip(((hi - west) * per_degree).astype(np.intp), 0, strips - 1)
+        spans = ((np.stack([lo, hi]) - west) * per_degree).astype(np.intp)
+        first, last = np.minimum(spans, strips - 1)
         sizes = last - first + 1
         edge = np.repeat(np.arange(len(table)), sizes)
         strip = ragged(first, sizes)
@@ -253,46 +254,61 @@ def great_circle_edges(lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Float
     the two meridians it runs along; one that crosses the antimeridian comes twice, a turn around the world apart.
     """
     number = np.arange(lng_a.size)
+    ends = np.concatenate([lat_a, lat_b])
+    span = lng_b - lng_a
+    # Most shapes are nowhere near a pole or the antimeridian, and need none of this.
+    if float(np.abs(ends).max(initial=0.0)) < 90.0 and float(np.abs(span).max(initial=0.0)) < 180.0:
+        lo, hi = np.minimum(lng_a, lng_b), np.maximum(lng_a, lng_b)
+        end, east = hi, span >= 0
+    else:
+        lng_a, lat_a, lng_b, lat_b, number = _over_poles(lng_a, lat_a, lng_b, lat_b, number)
+        span = longitude_steps(lng_a, lng_b)
+        east = span >= 0
+        lo, end = np.where(east, lng_a, lng_b), np.where(east, lng_b, lng_a)
+        # Not lo + |span|, which is rounded: the next edge begins at `end`, and a point on that very meridian must find
+        # it in exactly one of the two.
+        hi = end + 360.0 * np.rint((lo + np.abs(span) - end) / 360.0)
+    a, b = unit_vectors(lng_a, lat_a), unit_vectors(lng_b, lat_b)
+    # (a+b) x (b-a) = 2 a x b, and keeps its digits when a and b are close.
+    normal = cross(a + b, b - a)
+    length = np.sqrt((normal * normal).sum(axis=0))
+    normal *= np.where(east, 1.0, -1.0) / np.where(length > 0, length, 1.0)
+    south, north = np.minimum(lat_a, lat_b), np.maximum(lat_a, lat_b)
+    turn_lng, turn_lat = np.full((2, lo.size), np.nan)
+    # Where a circle turns, its normal lies in the plane of the meridian: on its way there and beyond, on either side.
+    bend = (normal[0] * a[1] - normal[1] * a[0]) * (normal[0] * b[1] - normal[1] * b[0])
+    turning = np.flatnonzero(bend < _BENT)
+    if turning.size:
+        turn_lng[turning], turn_lat[turning] = _turning_point(normal[:, turning], lo[turning], hi[turning])
+        south, north = np.fmin(south, turn_lat), np.fmax(north, turn_lat)
+    steep = (normal[2] < _STEEP) | (length == 0)
+    widest = np.minimum(np.maximum(np.abs(south), np.abs(north)) + TOLERANCE_DEG, 90.0)
+    reach = np.minimum(TOLERANCE_DEG / np.maximum(np.cos(np.radians(widest)), 1e-12), 360.0)
+    sign = np.where(east, -1.0, 1.0)
+    table = _table(lo, hi, reach, south, north, turn_lng, turn_lat, normal.T, sign, steep)
+    return _around_the_world(table, end, number)
+
+
+def _over_poles(
+    lng_a: Floats, lat_a: Floats, lng_b: Floats, lat_b: Floats, number: Ints
+) -> tuple[Floats, Floats, Floats, Floats, Ints]:
+    """Edges with an end at a pole as the meridians they are; those over a pole as two meridians."""
     at_pole_a, at_pole_b = np.abs(lat_a) == 90.0, np.abs(lat_b) == 90.0
     # A pole has every longitude: take that of the other end, and the edge is the meridian it is.
     lng_a, lng_b = np.where(at_pole_a, lng_b, lng_a), np.where(at_pole_b, lng_a, lng_b)
     span = longitude_steps(lng_a, lng_b)
     over = np.flatnonzero(np.abs(span) == 180.0)
-    if over.size:
-        pole = np.where(lat_a[over] + lat_b[over] >= 0, 90.0, -90.0)
-        keep = np.abs(span) != 180.0
-        lng_a, lat_a, lng_b, lat_b, number = (
-            np.concatenate(parts)
-            for parts in (
-                (lng_a[keep], lng_a[over], lng_b[over]),
-                (lat_a[keep], lat_a[over], pole),
-                (lng_b[keep], lng_a[over], lng_b[over]),
-                (lat_b[keep], pole, lat_b[over]),
-                (number[keep], over, over),
-            )
-        )
-        span = longitude_steps(lng_a, lng_b)
-    east = span >= 0
-    lo, end = np.where(east, lng_a, lng_b), np.where(east, lng_b, lng_a)
-    # Not lo + |span|, which is rounded: the next edge begins at `end`, and a point on that very meridian must find it
-    # in exactly one of the two.
-    hi = end + 360.0 * np.rint((lo + np.abs(span) - end) / 360.0)
-    a, b = _unit(lng_a, lat_a), _unit(lng_b, lat_b)
-    # (a+b) x (b-a) = 2 a x b, and keeps its digits when a and b are close.
-    normal = np.cross(a + b, b - a)
-    length = np.linalg.norm(normal, axis=1)
-    normal = np.where(east, 1.0, -1.0)[:, None] * normal / np.where(length > 0, length, 1.0)[:, None]
-    south, north = np.minimum(lat_a, lat_b), np.maximum(lat_a, lat_b)
-    turn_lng, turn_lat = _turning_point(normal, lo, hi)
-    turned = ~np.isnan(turn_lng)
-    south = np.where(turned, np.minimum(south, turn_lat), south)
-    north = np.where(turned, np.maximum(north, turn_lat), north)
-    steep = (normal[:, 2] < _STEEP) | (length == 0)
-    widest = np.minimum(np.maximum(np.abs(south), np.abs(north)) + TOLERANCE_DEG, 90.0)
-    reach = np.minimum(TOLERANCE_DEG / np.maximum(np.cos(np.radians(widest)), 1e-12), 360.0)
-    sign = np.where(east, -1.0, 1.0)
-    table = _table(lo, hi, reach, south, north, turn_lng, turn_lat, normal, sign, steep)
-    return _around_the_world(table, end, number)
+    if not over.size:
+        return lng_a, lat_a, lng_b, lat_b, number
+    pole = np.where(lat_a[over] + lat_b[over] >= 0, 90.0, -90.0)
+    keep = np.abs(span) != 180.0
+    return (
+        np.concatenate([lng_a[keep], lng_a[over], lng_b[over]]),
+        np.concatenate([lat_a[keep], lat_a[over], pole]),
+        np.concatenate([lng_b[keep], lng_a[over], lng_b[over]]),
+        np.concatenate([lat_b[keep], pole, lat_b[over]]),
+        np.concatenate([number[keep], over, over]),
+    )
 
 
 def longitude_steps(lng_a: Floats, lng_b: Floats) -> Floats:
@@ -344,11 +360,11 @@ def _table(
 
 def _turning_point(normal: Floats, lo: Floats, hi: Floats) -> tuple[Floats, Floats]:
     """Where, strictly between its ends, a great circle turns from rising to falling (or back); NaN if nowhere."""
-    horizontal = np.hypot(normal[:, 0], normal[:, 1])
-    top = np.degrees(np.arctan2(horizontal, normal[:, 2]))
+    horizontal = np.hypot(normal[0], normal[1])
+    top = np.degrees(np.arctan2(horizontal, normal[2]))
     # Northernmost opposite to the normal's own meridian, southernmost on it. They are 180 degrees apart, so an edge
     # holds at most one of them.
-    lng_south = np.degrees(np.arctan2(normal[:, 1], normal[:, 0]))
+    lng_south = np.degrees(np.arctan2(normal[1], normal[0]))
     turn_lng = np.full(lo.size, np.nan)
     turn_lat = np.full(lo.size, np.nan)
     for lng, lat in ((lng_south, -top), (lng_south + 180.0, top)):
@@ -379,6 +395,17 @@ def _around_the_world(table: Floats, end: Floats, number: Ints) -> tuple[Floats,
     return np.concatenate(tables), np.concatenate(numbers)
 
 
-def _unit(lng: Floats, lat: Floats) -> Floats:
+def unit_vectors(lng: Floats, lat: Floats) -> Floats:
+    """Places as vectors: a row each for x, y and z."""
     x, y = np.radians(lng), np.radians(lat)
-    return np.stack([np.cos(y) * np.cos(x), np.cos(y) * np.sin(x), np.sin(y)], axis=1)
+    vectors = np.empty((3, lng.size))
+    level = np.cos(y)
+    np.multiply(level, np.cos(x), out=vectors[0])
+    np.multiply(level, np.sin(x), out=vectors[1])
+    np.sin(y, out=vectors[2])
+    return vectors
+
+
+def cross(a: Floats, b: Floats) -> Floats:
+    """Cross products of vectors in three rows; numpy's own takes longer to begin than this to end."""
+    return np.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])

@@ -14,7 +14,7 @@ cells equal to what bisection gives (pygeohash, the MongoDB expression, Spark), 
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pygeohash
@@ -54,6 +54,14 @@ def _values_of_codes() -> NDArray[np.int8]:
     return values
 
 
+def _values_of_pairs() -> NDArray[np.int16]:
+    """For each two characters, as 16 bits from memory, their ten bits of a cell; -1 if one is no character of ours."""
+    pairs = np.full(1 << 16, -1, dtype=np.int16)
+    codes = np.array([ord(c) for c in ALPHABET])
+    pairs[codes[:, None] | codes[None, :] << 8] = np.arange(1024, dtype=np.int16).reshape(32, 32)
+    return pairs
+
+
 def _spread_table() -> NDArray[np.uint32]:
     """Each 15-bit number with a zero put before every bit: two look-ups interleave 30 bits."""
     numbers = np.arange(1 << 15, dtype=np.uint32)
@@ -67,6 +75,8 @@ _PAIR_CODES = _codes_of_pairs()
 _PAIRS = [first + second for first in ALPHABET for second in ALPHABET]
 _FEW = 64  # fewer are sooner done one by one
 _VALUES = _values_of_codes()
+_VALUES_OF_PAIRS = _values_of_pairs()
+_PAIR_SHIFTS = np.arange(BITS - 10, -1, -10)
 _SPREAD = _spread_table()
 
 
@@ -277,6 +287,9 @@ def cells_to_strings(cells: ArrayLike, length: int = LENGTH) -> Strings:
 
 def strings_to_cells(strings: ArrayLike) -> Cells:
     """The 60-bit cells of 12-character geohashes (of shorter ones: their first 60-bit cell)."""
+    known = _listed_to_cells(strings) if isinstance(strings, list) else None
+    if known is not None:
+        return known
     array = np.asarray(strings, dtype=np.str_)
     width = array.dtype.itemsize // 4
     if width > LENGTH:
@@ -296,6 +309,19 @@ def strings_to_cells(strings: ArrayLike) -> Cells:
     for column in range(width):
         cells |= np.maximum(values[:, column], 0).astype(np.uint64) << np.uint64(BITS - 5 * (column + 1))
     return cells.reshape(array.shape)
+
+
+def _listed_to_cells(strings: list[Any]) -> Cells | None:
+    """The cells of a list of 12-character geohashes, two characters at a time; None if it is anything else."""
+    try:
+        codes = np.frombuffer("".join(strings).encode("ascii"), dtype="<u2").reshape(-1, LENGTH // 2)
+    except (TypeError, ValueError):  # no strings, other characters, or another number of them
+        return None
+    values = _VALUES_OF_PAIRS[codes]
+    if not len(values) or values.min() < 0 or set(map(len, strings)) != {LENGTH}:
+        return None
+    cells: Cells = (values.astype(np.int64) << _PAIR_SHIFTS).sum(axis=1).view(np.uint64)
+    return cells
 
 
 def bound_to_string(cell: int) -> str:

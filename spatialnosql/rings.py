@@ -27,9 +27,11 @@ from spatialnosql.edges import (
     Edges,
     Floats,
     Ints,
+    cross,
     great_circle_edges,
     longitude_steps,
     ragged,
+    unit_vectors,
 )
 from spatialnosql.errors import GeometryError, UnsupportedShape
 from spatialnosql.region import EdgeRegion, MirroredRegion, Region
@@ -93,7 +95,7 @@ def rings_to_region(rings: Rings, *, strict_winding: bool = False) -> Region:
 def _region(rings: Rings, strict_winding: bool) -> Region:
     follow = rings.next
     table, edge = great_circle_edges(rings.lng, rings.lat, rings.lng[follow], rings.lat[follow])
-    vectors = _unit_vectors(rings)
+    vectors = unit_vectors(rings.lng, rings.lat)
     _check_vertices(rings, vectors)
     _check_crossings(rings, vectors, table, edge)
     left_area, pole_left = _left_sides(rings)
@@ -178,13 +180,13 @@ def _check_crossings(rings: Rings, vectors: Floats, table: Floats, edge: Ints) -
     first, second = first[pairs], second[pairs]
     if not first.size:
         return
-    a, b, c, d = vectors[first], vectors[follow[first]], vectors[second], vectors[follow[second]]
+    # In a row each for x, y and z: a and b, c and d are the ends of the edges.
+    a, b, c, d = (vectors[:, at] for at in (first, follow[first], second, follow[second]))
     ab, cd = _normals(a, b), _normals(c, d)
-    sc, sd = np.einsum("ij,ij->i", ab, c), np.einsum("ij,ij->i", ab, d)
-    sa, sb = np.einsum("ij,ij->i", cd, a), np.einsum("ij,ij->i", cd, b)
+    sc, sd, sa, sb = _dot(ab, c), _dot(ab, d), _dot(cd, a), _dot(cd, b)
     # Both pairs of ends on different sides, and the crossing on the same half of the world for both edges.
-    meeting = np.cross(ab, cd)
-    same_half = np.einsum("ij,ij->i", meeting, a + b) * np.einsum("ij,ij->i", meeting, c + d) > 0
+    meeting = cross(ab, cd)
+    same_half = _dot(meeting, a + b) * _dot(meeting, c + d) > 0
     crossing = (sc * sd < 0) & (sa * sb < 0) & same_half
     on_ab = np.minimum(np.abs(sc), np.abs(sd)) < _TOUCHING
     on_cd = np.minimum(np.abs(sa), np.abs(sb)) < _TOUCHING
@@ -225,13 +227,15 @@ def _boxes_that_meet(table: Floats) -> tuple[Ints, Ints]:
 
 def _check_vertices(rings: Rings, vectors: Floats) -> None:
     """No place twice in one ring; no edge between opposite points of the Earth."""
-    lng = np.where((np.abs(rings.lat) == 90.0), 0.0, np.where(rings.lng == 180.0, -180.0, rings.lng)) + 0.0
+    lng, lat = rings.lng, rings.lat
+    if float(lng.max()) == 180.0 or float(np.abs(lat).max()) == 90.0:
+        lng = np.where(np.abs(lat) == 90.0, 0.0, np.where(lng == 180.0, -180.0, lng)) + 0.0
     order = np.argsort(lng)
-    if (
-        np.diff(lng[order]) == 0
-    ).any():  # most rings have no longitude twice, and need not be sorted by three keys
-        order = np.lexsort((lng, rings.lat, rings.ring))
-    same = (np.diff(lng[order]) == 0) & (np.diff(rings.lat[order]) == 0) & (np.diff(rings.ring[order]) == 0)
+    ordered = lng[order]
+    same = ordered[1:] == ordered[:-1]
+    if same.any():  # most rings have no longitude twice, and need not be sorted by three keys
+        order = np.lexsort((lng, lat, rings.ring))
+        same = (np.diff(lng[order]) == 0) & (np.diff(lat[order]) == 0) & (np.diff(rings.ring[order]) == 0)
     if same.any():
         vertex, other = (int(v) for v in order[np.flatnonzero(same)[0] + np.arange(2)])
         if rings.lng[vertex] != rings.lng[other]:
@@ -241,14 +245,14 @@ def _check_vertices(rings: Rings, vectors: Floats) -> None:
                 f"{_place(rings, vertex)} and {_place(rings, other)}"
             )
         raise GeometryError(f"{rings.names[rings.ring[vertex]]} comes twice to {_place(rings, vertex)}")
-    follow = rings.next
-    apart = np.einsum("ij,ij->i", vectors, vectors[follow])
-    if (apart < -1 + 1e-12).any():
-        vertex = int(np.argmin(apart))
+    step = vectors[:, rings.next] - vectors
+    squared = (step * step).sum(axis=0)
+    if float(squared.max()) > 4.0 - 2e-12:
+        vertex = int(np.argmax(squared))
         raise UnsupportedShape(
             f"the edge from {_place(rings, vertex)} leads to the opposite side of the Earth"
         )
-    if (np.linalg.norm(vectors - vectors[follow], axis=1) < 1e-14).any():
+    if float(squared.min()) < 1e-28:
         raise UnsupportedShape("two vertices in a row are the same but for rounding")
 
 
@@ -279,15 +283,15 @@ def _check_holes(rings: Rings, side: Floats, pole_inside: Ints) -> None:
                 raise UnsupportedShape("a hole lies inside another hole")
 
 
-def _unit_vectors(rings: Rings) -> Floats:
-    x, y = np.radians(rings.lng), np.radians(rings.lat)
-    return np.stack([np.cos(y) * np.cos(x), np.cos(y) * np.sin(x), np.sin(y)], axis=1)
-
-
 def _normals(a: Floats, b: Floats) -> Floats:
-    normal = np.cross(a + b, b - a)
-    length: Floats = np.linalg.norm(normal, axis=1, keepdims=True)
+    normal = cross(a + b, b - a)
+    length = np.sqrt(_dot(normal, normal))
     return normal / np.where(length > 0, length, 1.0)
+
+
+def _dot(a: Floats, b: Floats) -> Floats:
+    product: Floats = (a * b).sum(axis=0)
+    return product
 
 
 def _place(rings: Rings, vertex: int) -> str:

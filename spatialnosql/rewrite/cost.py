@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from spatialnosql.cover import Cover
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
@@ -19,12 +21,15 @@ SPILL = 1.15  # MongoDB's own covering of a shape holds about this many times th
 
 
 def estimate(
-    cover: Cover, region: Region, info: CollectionInfo, *, limit: int = 0
+    cover: Cover, region: Region, info: CollectionInfo, *, limit: int = 0, load: Load | None = None
 ) -> dict[str, float] | None:
-    """The milliseconds of a find in each form; None without statistics. `limit` is what it wants at most; 0 = all."""
+    """The milliseconds of a find in each form; None without statistics.
+
+    `limit` is what it wants at most; 0 = all. `load` is the cover's, where it is known already.
+    """
     if info.histogram is None:
         return None
-    costs, load = info.costs, Load.of(cover, info, info.histogram)
+    costs, load = info.costs, load or Load.of(cover, info, info.histogram)
     test, shape = test_ms(region, info), shape_ms(region, info)
     # Of a limited find every form reads only until it has enough. Each shard finds that many, whoever needs them.
     share = min(1.0, limit / load.inside) if limit and load.inside else 1.0
@@ -47,15 +52,15 @@ def estimate(
 
 
 def estimate_count(
-    cover: Cover, region: Region, info: CollectionInfo, *, fetched: bool
+    cover: Cover, region: Region, info: CollectionInfo, *, fetched: bool, load: Load | None = None
 ) -> dict[str, float] | None:
     """The milliseconds of a count in each form, the last one in one command or in two; None without statistics.
 
-    `fetched`: there are other conditions, so the index alone does not do.
+    `fetched`: there are other conditions, so the index alone does not do. `load` is the cover's, where it is known.
     """
     if info.histogram is None:
         return None
-    costs, load = info.costs, Load.of(cover, info, info.histogram)
+    costs, load = info.costs, load or Load.of(cover, info, info.histogram)
     test, shape = test_ms(region, info), shape_ms(region, info)
     key = costs.key_ms + (costs.fetch_ms if fetched else 0.0)
     read = costs.key_ms + costs.fetch_ms
@@ -86,17 +91,25 @@ class Load:
     interior: float
     boundary: float
     shards: int  # all there are
-    asked: int
+    held_by: tuple[str, ...]  # empty when it is not known where the chunks lie
 
     @classmethod
     def of(cls, cover: Cover, info: CollectionInfo, histogram: Histogram) -> Load:
         """By the histogram, corrected by what was seen of such covers."""
         factor = info.experience.factor(cover)
-        interior = float(histogram.points_in(cover.interior.lo, cover.interior.hi).sum())
-        boundary = float(histogram.points_in(cover.boundary.lo, cover.boundary.hi).sum())
+        parts = cover.interior, cover.boundary
+        points = histogram.points_in(
+            np.concatenate([part.lo for part in parts]), np.concatenate([part.hi for part in parts])
+        )
+        interior = float(points[: len(cover.interior)].sum())
+        boundary = float(points[len(cover.interior) :].sum())
         shards = len({part.shard for part in info.shards}) or 1
-        asked = len(predicted_shards(cover, info)) or shards
-        return cls(interior * factor, boundary * factor, shards, asked)
+        return cls(interior * factor, boundary * factor, shards, predicted_shards(cover, info))
+
+    @property
+    def asked(self) -> int:
+        """How many shards will be asked: all of them if nobody knows."""
+        return len(self.held_by) or self.shards
 
     @property
     def outer(self) -> float:

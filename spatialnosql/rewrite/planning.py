@@ -22,7 +22,7 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Region
 from spatialnosql.rewrite import rewrite
-from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, estimate, estimate_count
+from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
 from spatialnosql.rewrite.fragments import cover_of
 from spatialnosql.rewrite.plan import Context, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, read
@@ -96,12 +96,12 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     found = _covered(filter, context, costs.range_ms / false_ms, SURELY_FIND)
     if found is None or isinstance(found, Plan):
         return found
-    conjunction, region, covering = found
-    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip)
-    assert estimates is not None  # there are statistics: `why_not_settled` has seen to it
+    conjunction, region, covering, load = found
+    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip, load=load)
+    assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form == CLIENT:
-        return settle_find(filter, conjunction, covering, context, estimates)
+        return settle_find(filter, conjunction, covering, load, context, estimates)
     return _as_it_is(filter, estimates) if form == ORIGINAL else None
 
 
@@ -110,18 +110,18 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2), SURELY_COUNT)
     if found is None or isinstance(found, Plan):
         return None if found is None or found.rings else found
-    conjunction, region, covering = found
-    estimates = estimate_count(covering, region, context.info, fetched=bool(conjunction.others))
+    conjunction, region, covering, load = found
+    estimates = estimate_count(covering, region, context.info, fetched=bool(conjunction.others), load=load)
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form in (CLIENT, ONE_SCAN):
-        return settle_count(filter, conjunction, covering, context, estimates)
+        return settle_count(filter, conjunction, covering, load, context, estimates)
     return _as_it_is(filter, estimates) if form == ORIGINAL else None
 
 
 def _covered(
     filter: Mapping[str, Any], context: Context, range_cost: float, surely: float
-) -> Plan | tuple[Conjunction, Region, Cover] | None:
+) -> Plan | tuple[Conjunction, Region, Cover, Load] | None:
     """A filter that the client could settle, covered; or a plan at once; or None: it is no such filter."""
     info, qos = context.info, context.qos
     if qos.form == "cheapest" and qos.precision == "cost" and not context.again:
@@ -135,7 +135,9 @@ def _covered(
         if not conjunction.predicates or why_not_settled(conjunction, info, qos) is not None:
             return None
         region = region_of(conjunction)
-        return conjunction, region, cover_of(region, context, range_cost)
+        covering = cover_of(region, context, range_cost)
+        assert info.histogram is not None  # there are statistics: `why_not_settled` has seen to it
+        return conjunction, region, covering, Load.of(covering, info, info.histogram)
     except SpatialNoSQLError:
         return None  # `rewrite` meets the same, and says why
 

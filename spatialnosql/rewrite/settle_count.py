@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from spatialnosql.cover import Cover
-from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, Load, predicted_shards
+from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, Load
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 from spatialnosql.rewrite.settled import region_of, within
@@ -22,12 +22,10 @@ MOST_KEYS = 2_000_000  # more boundary keys than this are not brought to the cli
 
 
 def settle_count(
-    filter: Filter, conjunction: Conjunction, covering: Cover, context: Context, estimates: dict[str, float]
+    filter: Filter, conjunction: Conjunction, covering: Cover, load: Load, context: Context, estimates: dict[str, float]
 ) -> Plan | None:
     """The plan; None if there is nothing to send, or too much to bring here."""
     info = context.info
-    assert info.histogram is not None
-    load = Load.of(covering, info, info.histogram)
     if not len(covering.outer) or load.boundary > MOST_KEYS:
         return None
     one_scan = estimates[ONE_SCAN] < estimates[CLIENT] and load.outer <= MOST_KEYS
@@ -50,7 +48,7 @@ def settle_count(
         interior_ranges=len(covering.interior),
         form=CLIENT,
         estimates_ms=estimates,
-        shards=predicted_shards(covering, info),
+        shards=load.held_by,
         settled=replace(
             settled,
             expected=load.outer if one_scan else load.boundary,

@@ -9,19 +9,17 @@ The servers test no polygon at all, but for the few documents too near to a bord
 from __future__ import annotations
 
 from spatialnosql.cover import Cover
-from spatialnosql.rewrite.cost import CLIENT, Load, predicted_shards
+from spatialnosql.rewrite.cost import CLIENT, Load
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 from spatialnosql.rewrite.settled import region_of, within
 
 
 def settle_find(
-    filter: Filter, conjunction: Conjunction, covering: Cover, context: Context, estimates: dict[str, float]
+    filter: Filter, conjunction: Conjunction, covering: Cover, load: Load, context: Context, estimates: dict[str, float]
 ) -> Plan | None:
     """The plan; None if there is nothing to send, and so nobody to refuse what may be wrong in other conditions."""
     info = context.info
-    assert info.histogram is not None
-    load = Load.of(covering, info, info.histogram)
     settled = Settled(region_of(conjunction), covering, tuple(conjunction.others), filter, load.outer)
     sent = within(covering.outer, settled, info.gh)
     if sent is None:
@@ -41,6 +39,6 @@ def settle_find(
         interior_ranges=len(covering.interior),
         form=CLIENT,
         estimates_ms=estimates,
-        shards=predicted_shards(covering, info),
+        shards=load.held_by,
         settled=settled,
     )
