@@ -39,7 +39,7 @@ class Costs:
     """A document sent, received and decoded."""
     settle_ms: float = 0.0012
     """A key sent, received and settled in the client."""
-    read_ms: float = 2.0
+    read_ms: float = 1.0
     """A shape, to be read and covered by the client for the first time."""
     read_vertex_ms: float = 0.0025
     """What each of its vertices adds to that."""

@@ -29,6 +29,7 @@ _MOST_PUSHED = (
 )
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 _ASKED_AT_ONCE = 1_000
+_FEW = 200  # documents that are sooner read than a second command is sent, which every third count of keys needs
 
 
 def can_settle(options: Mapping[str, Any]) -> bool:
@@ -58,6 +59,10 @@ def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str,
     settled, hint = plan.settled, plan.hint
     assert settled is not None
     assert hint is not None
+    if settled.counted is None and settled.expected <= _FEW and can_settle_documents(collection):
+        total = yield from _placed(collection, plan, info, deadline, options)
+        if total is not None:
+            return total
     calls = []
     if settled.counted is not None:
         calls.append(_count(collection, settled.counted, hint, deadline, options))
@@ -101,6 +106,27 @@ def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str,
     return total
 
 
+def _placed(
+    collection: Any, plan: Plan, info: CollectionInfo, deadline: Deadline, options: dict[str, Any]
+) -> Steps[int | None]:
+    """The number of documents, all of them settled by their coordinates; None if those do not tell of every one."""
+    settled, hint = plan.settled, plan.hint
+    assert settled is not None
+    assert hint is not None
+    one = _pushed(collection, settled.scanned, info.location, hint, deadline, options)
+    try:
+        answers = yield from listed(one.function, *one.arguments, **one.options)
+    except OperationFailure as error:
+        if error.code not in _TOO_LARGE:
+            raise
+        return None
+    documents = [{"at": place} for document in answers for place in document["keys"]]
+    if not settled.others:
+        info.experience.learn(settled.cover, settled.expected, len(documents))
+    status = settled_by_place(settled.region, documents, "at")
+    return None if (status == UNSURE).any() else int(np.count_nonzero(status == IN))
+
+
 def _closely(
     collection: Any,
     plan: Plan,
@@ -137,11 +163,11 @@ def _count(collection: Any, filter: Any, hint: str, deadline: Deadline, options:
 
 
 def _pushed(
-    collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any]
+    collection: Any, filter: Any, field: str, hint: str, deadline: Deadline, options: dict[str, Any]
 ) -> Call:
-    """The keys of some ranges in one document: as good as free for a server that reads the index anyway."""
+    """A field of all documents of some ranges in one document: if a key, as good as free for who reads the index."""
     timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
-    pipeline = [{"$match": filter}, {"$group": {"_id": None, "keys": {"$push": f"${gh}"}}}]
+    pipeline = [{"$match": filter}, {"$group": {"_id": None, "keys": {"$push": f"${field}"}}}]
     return Call(collection.aggregate, (pipeline,), {"hint": hint, **timed, **options}, listed=True)
 
 

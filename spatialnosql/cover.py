@@ -251,7 +251,8 @@ def _refine(
     floor = range_cost if weights is not None else 0.0
     if weights is not None:
         held = weights.points_in(lo, _ends(lo, bits))
-        if held.sum() < _ROUND * range_cost:  # not even worth asking the region which of them it meets
+        # About half of its box is a shape's own. Not even worth asking it which of the cells it meets?
+        if held.sum() < 2 * _ROUND * range_cost:
             return _Leaves(lo, bits, np.full(lo.size, BOUNDARY, dtype=np.int8), held)
     leaves, state = _classified(region, lo, bits, weights, None, None)
     while True:

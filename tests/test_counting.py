@@ -55,7 +55,7 @@ def test_a_count_of_many_points_is_settled() -> None:
 
 
 def test_a_small_interior_is_not_worth_a_command_of_its_own() -> None:
-    few = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.0008]}}}
+    few = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.0012]}}}
     plan = plan_count(few, known(), qos=QoS(form="client"))
     assert plan.settled is not None
     assert plan.settled.one_scan
@@ -189,9 +189,12 @@ def test_settled_counts_are_the_servers(
     tally["counts settled in the client"] += settled
 
 
-def test_more_keys_than_a_document_holds(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("magnify", [1000, 1], ids=["keys", "places"])
+def test_more_keys_than_a_document_holds(
+    plain: Any, magnify: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server refuses documents over 16 MB; statistics that were wrong by so much are not the caller's trouble."""
-    info = magnified(plain)
+    info = magnified(plain, magnify)
     spatial = SpatialCollection(plain, info=info, qos=QoS(form="client"))
     real = counting._pushed
 

@@ -2,8 +2,7 @@
 
 Of a shape that comes again the plan is remembered, so then it is read whatever it holds.
 
-A guess from the bounding box alone, before the shape itself is looked at; so a shape with thousands of vertices that
-holds next to nothing costs no more than its corners.
+A guess from the number of vertices and the bounding box alone, before the shape itself is looked at.
 """
 
 from __future__ import annotations
@@ -33,45 +32,53 @@ def why_not_worth(
 
     `limit` is how many documents are wanted at most; 0 = all.
     """
-    found = _area(filter.get(info.location))
-    if found is None or info.histogram is None:
+    polygons = _polygons(filter.get(info.location))
+    if polygons is None or info.histogram is None:
         return None
-    box, vertices = found
-    points = _points_in(box, info.histogram)
+    try:
+        vertices = sum([len(ring) for polygon in polygons for ring in polygon])
+    except TypeError:
+        return None  # whoever reads it next knows what is wrong with it
     shards, costs = len({part.shard for part in info.shards}) or 1, info.costs
+    # Every shard reads and covers the shape too.
+    original = shards * (costs.shape_ms + vertices * costs.shape_vertex_ms)
+    enough = surely * (costs.read_ms + vertices * costs.read_vertex_ms)
+    box = _box(polygons) if original < enough else None
+    if box is None:
+        return None
+    points = _points_in(box, info.histogram)
     if limit:
         # Each shard finds as many as are wanted.
         points = min(points, float(limit * shards))
-    original = points * SPILL * (costs.key_ms + costs.fetch_ms + costs.test_ms + vertices * costs.vertex_ms)
-    # Every shard reads and covers the shape too.
-    original += shards * (costs.shape_ms + vertices * costs.shape_vertex_ms)
-    reading = costs.read_ms + vertices * costs.read_vertex_ms
-    if original >= surely * reading:
+    original += points * SPILL * (costs.key_ms + costs.fetch_ms + costs.test_ms + vertices * costs.vertex_ms)
+    if original >= enough:
         return None
     return f"about {points:.0f} points at most: sooner asked than covered, unless it comes again"
 
 
-def _area(condition: Any) -> tuple[Box, int] | None:
-    """The bounding box and the number of vertices of a polygon or multipolygon; None if it is anything else."""
+def _polygons(condition: Any) -> Any:
+    """What should be the polygons of a polygon or multipolygon; None if the condition is anything else."""
     if not isinstance(condition, Mapping) or len(condition) != 1 or next(iter(condition)) not in _WITHIN:
         return None
     operand = next(iter(condition.values()))
     geometry = operand.get("$geometry") if isinstance(operand, Mapping) else None
     if not isinstance(geometry, Mapping) or "crs" in geometry:
         return None
-    kind: Any = geometry.get("type")
-    coordinates: Any = geometry.get("coordinates")
+    coordinates = geometry.get("coordinates")
+    return {"Polygon": [coordinates], "MultiPolygon": coordinates}.get(str(geometry.get("type")))
+
+
+def _box(polygons: Any) -> Box | None:
+    """The bounding box of polygons; None where a box of the corners says nothing."""
     try:
-        polygons: Any = {"Polygon": [coordinates], "MultiPolygon": coordinates}[kind]
         rings = [np.asarray(polygon[0], dtype=np.float64)[:, :2] for polygon in polygons]
-        vertices = sum([len(ring) for polygon in polygons for ring in polygon])
         corners = np.concatenate([np.stack([ring.min(axis=0), ring.max(axis=0)]) for ring in rings])
         west, south, east, north = (float(v) for v in (*corners.min(axis=0), *corners.max(axis=0)))
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        return None  # whoever reads it next knows what is wrong with it
-    if not (west >= -180 and east <= 180 and east - west < 90 and south > -80 and north < 80):
-        return None  # around the antimeridian or a pole a box of the corners says nothing
-    return (west, south, east, north), vertices
+        return None
+    # Around the antimeridian or a pole.
+    sensible = west >= -180 and east <= 180 and east - west < 90 and south > -80 and north < 80
+    return (west, south, east, north) if sensible else None
 
 
 def _points_in(box: Box, histogram: Histogram) -> float:
