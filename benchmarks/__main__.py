@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from pymongo.errors import PyMongoError
 
 from benchmarks import frame
-from benchmarks.options import Options
+from benchmarks.options import LOAD_ORDERS, Options
 from spatialnosql.cli import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, explain
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.uri import resolve_uri
@@ -92,6 +92,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--repeats", type=positive, default=3, metavar="N", help="runs per variant (default: 3)"
     )
+    parser.add_argument(
+        "--load-order",
+        choices=LOAD_ORDERS,
+        default="ingest",
+        help="how collections are filled: plain ones as the file is and ours along the curve, as ingest does it "
+        "(default); all as the file is (a collection adopted in place); all along the curve",
+    )
     parser.add_argument("--uri", help="use this MongoDB and start no cluster; server CPU is then unknown")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the figures of those that draw some")
     parser.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
@@ -137,6 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             repeats=args.repeats,
             uri=resolve_uri(args.uri),
             out=args.out,
+            load_order=args.load_order,
         )
         for benchmark in chosen:
             print(f"benchmark {benchmark.name}: {benchmark.help}", file=sys.stderr, flush=True)

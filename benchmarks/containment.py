@@ -24,7 +24,7 @@ from pymongo.collection import Collection
 from benchmarks import frame
 from benchmarks.cold import cold_queries
 from benchmarks.data import Area, load_points, load_polygons
-from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
+from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import Comparison, Variant, compare
 from benchmarks.mbr import DEFAULT_PRECISION, geometry_rectangle, paper_collection, rectangle_hashes
 from benchmarks.options import Options
@@ -67,7 +67,7 @@ def run(options: Options) -> dict[str, Any]:
     ]
     with open_deployment(options) as bench, recording(bench.uri) as recorded:
         collections = {
-            "plain": hashed_collection(bench, "plain", points.to_documents(), len(points)),
+            "plain": plain_collection(bench, "plain", points),
             "paper": paper_collection(bench, "paper", points),
             "rewritten": adopted_collection(bench, "geohash", points),
         }
@@ -80,6 +80,7 @@ def run(options: Options) -> dict[str, Any]:
         "benchmark": "containment",
         "n_points": len(points),
         "n_shards": bench.n_shards,
+        "load_order": options.load_order,
         "source": points.source,
         "queries": queries,
         "worst": min((part["worst"] for part in parts if part["worst"] is not None), default=None),

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.options import Options
 from spatialnosql.city import generate_city
 from spatialnosql.errors import UsageError
+from spatialnosql.geohash import points_to_cells
 from spatialnosql.quality import coordinate_faults, count_faults
 
 Floats = NDArray[np.float64]
@@ -37,15 +38,20 @@ class Points:
         return int(self.lng.size)
 
     def to_documents(
-        self, batch_size: int = 10_000, *, extra: Mapping[str, NDArray[Any]] | None = None
+        self,
+        batch_size: int = 10_000,
+        *,
+        extra: Mapping[str, NDArray[Any]] | None = None,
+        along_curve: bool = False,
     ) -> Iterator[list[dict[str, Any]]]:
-        """Batches of ``{"_id": number, "loc": GeoJSON Point}`` and the extra columns."""
+        """Batches of ``{"_id": number, "loc": GeoJSON Point}`` and the extra columns; numbers are those of the rows."""
+        order = np.argsort(points_to_cells(self.lng, self.lat)) if along_curve else np.arange(len(self))
         for start in range(0, len(self), batch_size):
-            part = slice(start, start + batch_size)
-            places = zip(self.lng[part].tolist(), self.lat[part].tolist(), strict=True)
+            part = order[start : start + batch_size]
+            rows = zip(part.tolist(), self.lng[part].tolist(), self.lat[part].tolist(), strict=True)
             documents: list[dict[str, Any]] = [
                 {"_id": number, "loc": {"type": "Point", "coordinates": [lng, lat]}}
-                for number, (lng, lat) in enumerate(places, start)
+                for number, lng, lat in rows
             ]
             for name, column in (extra or {}).items():
                 for document, value in zip(documents, column[part].tolist(), strict=True):

@@ -32,6 +32,7 @@ class Bench:
     database: Database[dict[str, Any]]
     kind: Deployment
     cpu: ServerCpu
+    load_order: str = "ingest"
 
     @property
     def n_shards(self) -> int:
@@ -56,7 +57,7 @@ def open_deployment(options: Options) -> Iterator[Bench]:
             print(kind.note(), file=sys.stderr, flush=True)
         name = f"spatialnosql_bench_{secrets.token_hex(4)}"
         stack.callback(client.drop_database, name)
-        yield Bench(uri, client[name], kind, cpu)
+        yield Bench(uri, client[name], kind, cpu, options.load_order)
 
 
 def hashed_collection(
@@ -85,10 +86,20 @@ def geohash_collection(
     return collection
 
 
+def plain_collection(bench: Bench, name: str, points: Points) -> Collection[dict[str, Any]]:
+    """The points on hashed shards, stored in the order of the file unless told otherwise."""
+    batches = points.to_documents(along_curve=bench.load_order == "curve")
+    return hashed_collection(bench, name, batches, len(points))
+
+
 def adopted_collection(bench: Bench, name: str, points: Points) -> Collection[dict[str, Any]]:
-    """What a `SpatialCollection` reads: on geohash shards, with statistics and the validator."""
+    """What a `SpatialCollection` reads: on geohash shards, with statistics and the validator.
+
+    Stored along the curve, as `spatialnosql ingest` does it, unless told otherwise: then what lies together on the map
+    lies together on the disk too.
+    """
     hashes = points_to_strings(points.lng, points.lat)
-    batches = points.to_documents(extra={"gh": hashes})
+    batches = points.to_documents(extra={"gh": hashes}, along_curve=bench.load_order != "file")
     collection = geohash_collection(bench, name, batches, len(points), hashes)
     adopt(collection, "loc")
     return collection

@@ -49,7 +49,11 @@ def paper_collection(
             admin.command("moveRange", collection.full_name, min=low, max=high, toShard=shard)
     else:
         collection.create_index("gh")
-    insert(collection, points.to_documents(extra={"gh": hashes}), len(points))
+    insert(
+        collection,
+        points.to_documents(extra={"gh": hashes}, along_curve=bench.load_order == "curve"),
+        len(points),
+    )
     collection.create_index([("gh", 1), ("loc", GEOSPHERE)])
     return collection
 

@@ -30,7 +30,7 @@ from pymongo.collection import Collection
 
 from benchmarks import frame
 from benchmarks.data import Points, load_points
-from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
+from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import Variant, compare
 from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
@@ -110,7 +110,7 @@ def run(options: Options) -> dict[str, Any]:
     queries: dict[str, Any] = {}
     measured: list[Measured] = []
     with open_deployment(options) as bench, recording(bench.uri) as recorded:
-        plain = hashed_collection(bench, "plain", points.to_documents(), len(points))
+        plain = plain_collection(bench, "plain", points)
         geohash = adopted_collection(bench, "geohash", points)
         variants = (
             _variant("plain", plain, recorded),
@@ -128,6 +128,7 @@ def run(options: Options) -> dict[str, Any]:
         "benchmark": "near",
         "n_points": len(points),
         "n_shards": bench.n_shards,
+        "load_order": options.load_order,
         "source": points.source,
         "queries": queries,
         **worst_keys(measured, 10),

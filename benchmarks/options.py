@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+LOAD_ORDERS = ("ingest", "file", "curve")
+"""In which order collections are filled: plain ones as the file is and ours along the curve, as `spatialnosql ingest`
+fills them; all as the file is, as a collection adopted in place was; or all along the curve."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -17,4 +21,5 @@ class Options:
     limit: int | None = None
     repeats: int = 3
     uri: str | None = None
+    load_order: str = "ingest"
     out: Path | None = None

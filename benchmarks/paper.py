@@ -24,7 +24,7 @@ import numpy as np
 from pymongo.collection import Collection
 
 from benchmarks.data import Area, Points, load_points, load_polygons
-from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
+from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import Variant, aligned, cell_text, compare
 from benchmarks.mbr import (
     PRECISIONS,
@@ -80,7 +80,7 @@ def run(options: Options) -> dict[str, Any]:
     chosen = sorted(np.random.default_rng(options.seed).permutation(len(counts))[:SAMPLE].tolist())
     with open_deployment(options) as bench, recording(bench.uri) as recorded:
         collections = {
-            "plain": hashed_collection(bench, "plain", points.to_documents(), len(points)),
+            "plain": plain_collection(bench, "plain", points),
             "rewritten": adopted_collection(bench, "geohash", points),
         }
         for bits in PRECISIONS:
@@ -99,6 +99,7 @@ def run(options: Options) -> dict[str, Any]:
         "benchmark": "paper",
         "n_points": len(points),
         "n_shards": bench.n_shards,
+        "load_order": options.load_order,
         "source": points.source,
         "precisions": list(PRECISIONS),
         "radii_km": list(RADII_KM),

@@ -21,7 +21,7 @@ import numpy as np
 from pymongo import MongoClient
 
 from benchmarks.data import load_points, load_polygons
-from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
+from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import aligned, cell_text, ratios
 from benchmarks.options import Options
 
@@ -93,7 +93,7 @@ def run(options: Options) -> dict[str, Any]:
     seconds = ROUND_S if options.limit is None else QUICK_ROUND_S
     with open_deployment(options) as bench:
         collections = {
-            "plain": hashed_collection(bench, "plain", points.to_documents(), len(points)),
+            "plain": plain_collection(bench, "plain", points),
             "rewritten": adopted_collection(bench, "geohash", points),
         }
         expected = [
@@ -125,6 +125,7 @@ def run(options: Options) -> dict[str, Any]:
         "benchmark": "throughput",
         "n_points": len(points),
         "n_shards": bench.n_shards,
+        "load_order": options.load_order,
         "source": points.source,
         "n_processes": PROCESSES,
         "n_polygons": len(areas),

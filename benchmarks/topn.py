@@ -23,7 +23,7 @@ from pymongo.collection import Collection
 
 from benchmarks import frame
 from benchmarks.data import load_points, load_polygons
-from benchmarks.deployment import Bench, adopted_collection, hashed_collection, open_deployment
+from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import Variant, compare
 from benchmarks.options import Options
 from benchmarks.sent import Recording, recording
@@ -44,7 +44,7 @@ def run(options: Options) -> dict[str, Any]:
     points, areas = load_points(options, ROWS), load_polygons(options, POLYGONS)
     named = {f"{number} {area.name}": area.geometry for number, area in enumerate(areas)}
     with open_deployment(options) as bench, recording(bench.uri) as recorded:
-        plain = hashed_collection(bench, "plain", points.to_documents(), len(points))
+        plain = plain_collection(bench, "plain", points)
         trips = adopted_collection(bench, "geohash", points)
         stored = bench.database["areas"]
         spark, ours = start_spark("topn", mongo_uri=bench.uri)
@@ -64,6 +64,7 @@ def run(options: Options) -> dict[str, Any]:
         "n_points": len(points),
         "n_polygons": len(areas),
         "n_shards": bench.n_shards,
+        "load_order": options.load_order,
         "source": points.source,
         **comparison.result(),
         "estimated": estimate,

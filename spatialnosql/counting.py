@@ -29,7 +29,9 @@ _MOST_PUSHED = (
 )
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 _ASKED_AT_ONCE = 1_000
-_FEW = 200  # documents that are sooner read than a second command is sent, which every third count of keys needs
+_FEW = (
+    200  # documents that are sooner read than a second command is sent, which every third count of keys needs
+)
 
 
 def can_settle(options: Mapping[str, Any]) -> bool:

@@ -190,9 +190,7 @@ def test_settled_counts_are_the_servers(
 
 
 @pytest.mark.parametrize("magnify", [1000, 1], ids=["keys", "places"])
-def test_more_keys_than_a_document_holds(
-    plain: Any, magnify: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_keys_than_a_document_holds(plain: Any, magnify: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server refuses documents over 16 MB; statistics that were wrong by so much are not the caller's trouble."""
     info = magnified(plain, magnify)
     spatial = SpatialCollection(plain, info=info, qos=QoS(form="client"))

@@ -22,7 +22,12 @@ MOST_KEYS = 2_000_000  # more boundary keys than this are not brought to the cli
 
 
 def settle_count(
-    filter: Filter, conjunction: Conjunction, covering: Cover, load: Load, context: Context, estimates: dict[str, float]
+    filter: Filter,
+    conjunction: Conjunction,
+    covering: Cover,
+    load: Load,
+    context: Context,
+    estimates: dict[str, float],
 ) -> Plan | None:
     """The plan; None if there is nothing to send, or too much to bring here."""
     info = context.info

@@ -16,7 +16,12 @@ from spatialnosql.rewrite.settled import region_of, within
 
 
 def settle_find(
-    filter: Filter, conjunction: Conjunction, covering: Cover, load: Load, context: Context, estimates: dict[str, float]
+    filter: Filter,
+    conjunction: Conjunction,
+    covering: Cover,
+    load: Load,
+    context: Context,
+    estimates: dict[str, float],
 ) -> Plan | None:
     """The plan; None if there is nothing to send, and so nobody to refuse what may be wrong in other conditions."""
     info = context.info
