@@ -36,8 +36,6 @@ RING_POINTS = 20_000
 FIRST_POINTS = 5_000
 """The first ring of a query for everything in order, which may be read only as far as its reader likes."""
 
-
-_FEW = 30.0
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
 _BLOCKS = ((16, 100.0), (64, 400.0))
 
@@ -51,9 +49,6 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
     others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
     if why_not_settled(others, info, context.qos) is not None:
         return None
-    if context.qos.form == "cheapest" and few_within(near, info):
-        reason = f"about {_FEW:.0f} points at most within {near.max_distance_m:.0f} m: sooner asked as it is"
-        return Plan(filter, filter=filter, reasons=(reason,))
     rings = rings_of(near, conjunction, filter, context)
     what = f"the nearest {rings.needed}" if rings.needed else "all"
     return Plan(
@@ -70,14 +65,6 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
         form=CLIENT,
         rings=rings,
     )
-
-
-def few_within(near: Near, info: CollectionInfo) -> bool:
-    """Whether there is next to nothing within the greatest distance: then the server has nothing to walk through."""
-    if not math.isfinite(near.max_distance_m):
-        return False
-    assert info.histogram is not None
-    return radius_m(near.lng, near.lat, _FEW, info.histogram) >= near.max_distance_m
 
 
 def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Context) -> Rings:
