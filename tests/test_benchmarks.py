@@ -24,6 +24,7 @@ from benchmarks.frame import Comparison, Timing, Variant, compare, table
 from benchmarks.options import Options
 from spatialnosql.errors import ClusterError, UsageError
 from spatialnosql.examined import Examined, examine_count, examine_find, examined
+from spatialnosql.geohash import points_to_strings
 
 NO_CPU = ServerCpu(None)
 COMMON_KEYS = {"benchmark", "n_points", "n_shards", "variants", "ratio", "ratio_total", "ratio_wall", "equal"}
@@ -167,6 +168,17 @@ def test_files_are_read_up_to_the_limit_and_bad_rows_dropped(tmp_path: Path, suf
     assert points.dropped == {"missing": 1, "null_island": 1, "out_of_range": 1}
     (documents,) = points.to_documents(extra={"gh": np.array(["a", "b"])})
     assert documents[1] == {"_id": 1, "loc": {"type": "Point", "coordinates": [2.5, 6.5]}, "gh": "b"}
+
+
+def test_along_the_curve_rows_keep_their_numbers_and_columns() -> None:
+    points = load_points(Options(limit=1000))
+    gh = points_to_strings(points.lng, points.lat)
+    given, sorted_ = (
+        [d for batch in points.to_documents(300, extra={"gh": gh}, along_curve=along) for d in batch]
+        for along in (False, True)
+    )
+    assert [d["gh"] for d in given] != [d["gh"] for d in sorted_] == sorted(gh.tolist())
+    assert sorted(sorted_, key=lambda d: d["_id"]) == given
 
 
 def test_a_generated_city_stands_in_for_missing_files() -> None:

@@ -24,7 +24,7 @@ from spatialnosql.errors import GeometryError, UnsupportedShape, UsageError
 from spatialnosql.geohash import BITS, Cells, cells_to_bounds, cells_to_points, points_to_cells
 from spatialnosql.geometry import STRICT_WINDING, intersects_to_region, near_to_region, within_to_region
 from spatialnosql.histogram import Histogram
-from spatialnosql.region import IN, OUT, UNSURE, IntersectionRegion, Region, UnionRegion
+from spatialnosql.region import IN, OUT, UNSURE, EdgeRegion, IntersectionRegion, Region, UnionRegion
 from spatialnosql.settle import settle_cells, settle_points
 from spatialnosql.testing.sphere import travel
 
@@ -447,6 +447,27 @@ def test_a_range_that_does_not_pay_is_not_made() -> None:
     assert counts == sorted(counts, reverse=True)
     assert counts[0] > counts[-1]
     assert len(cover(CITY, weights=weights, range_cost=1e9).boundary) <= 2
+
+
+@pytest.mark.parametrize(("points", "looks"), [(100, 0), (100_000, 2)])
+def test_a_shape_of_few_points_is_not_looked_at(
+    points: int, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    weights = Histogram.of_points(rng.uniform(12.4, 12.7, points), rng.uniform(55.6, 55.8, points), 40)
+    region = polygon([[12.5, 55.65], [12.6, 55.65], [12.55, 55.75], [12.5, 55.65]])
+    asked: list[int] = []
+    refine = EdgeRegion.refine
+    monkeypatch.setattr(
+        EdgeRegion, "refine", lambda self, boxes, *more: asked.append(1) or refine(self, boxes, *more)
+    )
+    clear_cache()
+    made = cover(region, weights=weights)
+    assert len(asked) >= looks if looks else not asked
+    lng, lat = rng.uniform(12.4, 12.7, 5000), rng.uniform(55.6, 55.8, 5000)
+    cells, status = points_to_cells(lng, lat), settle_points(region, lng, lat)
+    assert made.outer.contains(cells[status != OUT]).all()
+    assert (status[made.interior.contains(cells)] == IN).all()
 
 
 def test_an_empty_histogram_refines_nothing_and_still_holds_everything() -> None:

@@ -383,3 +383,25 @@ def test_strings_of_several_lengths_together() -> None:
 def test_what_is_no_geohash_is_named(strings: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         strings_to_cells(strings)
+
+
+@pytest.mark.parametrize("n", [1, 2, 63, 1000])
+def test_lists_are_read_as_arrays_are(n: int) -> None:
+    cells = np.random.default_rng(n).integers(0, 1 << BITS, n, dtype=np.uint64)
+    strings = cells_to_strings(cells)
+    assert strings_to_cells(strings.tolist()).tolist() == strings_to_cells(strings).tolist() == cells.tolist()
+    shorter = [*strings.tolist(), "dr5", "u"]
+    assert strings_to_cells(shorter).tolist() == strings_to_cells(np.array(shorter)).tolist()
+    assert strings_to_cells(["dr5ru"] * 12).tolist() == [strings_to_cells("dr5ru").item()] * 12
+
+
+@pytest.mark.parametrize("wrong", ["dr5ruaaaaaaa", "DR5RU0000000", "dr5rué000000", "dr5ru 000000"])
+def test_a_list_with_a_wrong_character_says_where(wrong: str) -> None:
+    good = "dr5ru0000000"
+    with pytest.raises(UsageError, match="at position 1 is no geohash"):
+        strings_to_cells([good, wrong])
+
+
+def test_lengths_that_add_up_are_not_taken_for_twelve_each() -> None:
+    with pytest.raises(UsageError, match="13 characters is too long"):
+        strings_to_cells(["dr5ru000000", "dr5ru00000000"])
