@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,24 @@ def test_a_zombie_is_dead():
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has asked how
     assert Process.of(child.pid) is None
     child.wait()
+
+
+def test_who_has_one_thread_left_is_alive():
+    """A server holds its port until the last of its threads has ended; the first one may be a zombie by then."""
+    code = (
+        "import ctypes, threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        deadline = time.monotonic() + 20
+        while " Z " not in Path(f"/proc/{child.pid}/stat").read_text() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert " Z " in Path(f"/proc/{child.pid}/stat").read_text()
+        assert Process.of(child.pid) is not None
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_a_reused_pid_is_not_killed(tmp_path, spawn):

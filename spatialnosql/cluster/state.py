@@ -46,7 +46,9 @@ class Process:
             return None
         # The second field is the name in parentheses and may itself hold spaces and parentheses.
         fields = text.rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else cls(pid, int(fields[19]), boot_id())
+        # Of one that is ending, the first thread may be a zombie while others still hold its files and its port.
+        ended = fields[0] in "ZX" and int(fields[17]) <= 1
+        return None if ended else cls(pid, int(fields[19]), boot_id())
 
     @property
     def alive(self) -> bool:

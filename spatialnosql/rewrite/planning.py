@@ -91,8 +91,8 @@ def _may_rewrite(info: CollectionInfo, qos: QoS) -> bool:
 def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     """A plan in which the client takes part, or to leave all as it is; None to let `rewrite` decide."""
     costs = context.info.costs
-    # A false candidate is read, sent, decoded and dropped: a range is cheap beside a few of those.
-    false_ms = costs.key_ms + costs.fetch_ms + costs.return_ms
+    # A false candidate is read, sent, decoded, settled and dropped: a range is cheap beside a few of those.
+    false_ms = costs.key_ms + costs.fetch_ms + costs.return_ms + costs.settle_ms
     found = _covered(filter, context, costs.range_ms / false_ms, SURELY_FIND)
     if found is None or isinstance(found, Plan):
         return found

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spatialnosql.rewrite.cost import ORIGINAL, SERVER, estimate
+from spatialnosql.rewrite.cost import ORIGINAL, SERVER, estimate, test_ms
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
@@ -28,8 +28,10 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
         # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
         notes.declined("the documents are named by their _id")
         return conjunction
-    region = region_of(conjunction)
-    covering = cover_of(region, context)
+    region, costs = region_of(conjunction), context.info.costs
+    # A point of the boundary is read and tested by a server: a range is cheap beside a few of those.
+    tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, context.info)
+    covering = cover_of(region, context, costs.range_ms / tested_ms)
     estimates = estimate(covering, region, context.info, limit=context.limit + context.skip)
     by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
     if by_cost and estimates is not None and estimates[SERVER] >= estimates[ORIGINAL]:
