@@ -9,17 +9,22 @@ from pymongo import GEOSPHERE
 from pymongo.collection import Collection
 
 from benchmarks.deployment import Bench
-from benchmarks.stk_data import World
+from benchmarks.frame import Variant
+from benchmarks.stk_data import World, moment
+from benchmarks.stk_queries import Asked
+from spatialnosql import SpatialCollection
 from spatialnosql.adopt import adopt
-from spatialnosql.analyze import analyze
 from spatialnosql.geohash import cells_to_strings, points_to_strings
 from spatialnosql.loading import insert
+from spatialnosql.metadata import load_info
 from spatialnosql.placement import even_cuts, shard_by_geohash, shard_by_hash
-from spatialnosql.stk.filter_store import add_pieces, begin, publish
+from spatialnosql.steps import run as run_steps
+from spatialnosql.stk.filter_store import GRACE_S, add_pieces, begin, publish, read_state
 from spatialnosql.stk.keys import keys_by_cube
 from spatialnosql.stk.seal_batches import seals_of
 from spatialnosql.stk.settings import StkSettings
 from spatialnosql.stk.setup import build_index, guarantee
+from spatialnosql.stk.shutting import shut
 
 Documents = Collection[dict[str, Any]]
 NATIVE_INDEXES: dict[str, list[tuple[str, Any]]] = {
@@ -63,9 +68,32 @@ def sealed_collection(bench: Bench, name: str, world: World) -> Documents:
     return collection
 
 
-def add_sealed(collection: Documents, world: World, settings: StkSettings, *, first: int = 0) -> None:
-    """Documents that come sealed, as from ingest: their keys are published before them; then what is missing."""
-    state, is_new = begin(collection, settings.digest, paused=False)
+def make_ready(collection: Documents, settings: StkSettings, *, grace_s: float = GRACE_S) -> None:
+    """Geohashes, index, filters and validators; of documents that are there, or none."""
+    begin(collection, settings.digest, grace_s=grace_s, paused=False)
+    adopt(collection, "loc")
+    build_index(collection, "gh")
+    guarantee(collection, "gh", settings)
+
+
+def shut_all(collection: Documents, world: World) -> None:
+    """Let the server refuse fresh documents of the world's times."""
+    info = run_steps(load_info(collection))
+    assert info.stk is not None
+    shut(collection, info, info.stk, moment(int(world.at_ms[-1]) + 1))
+
+
+def add_sealed(collection: Documents, world: World, settings: StkSettings) -> None:
+    """Documents that come sealed, as from ingest, and then what is missing."""
+    begin(collection, settings.digest, paused=False)
+    insert_sealed(collection, world, settings)
+    make_ready(collection, settings)
+
+
+def insert_sealed(collection: Documents, world: World, settings: StkSettings, *, first: int = 0) -> None:
+    """Documents with their seals, their keys published before them."""
+    state = run_steps(read_state(collection))
+    assert state is not None
     for start in range(0, len(world), _ROWS):
         part = world.part(np.arange(start, min(start + _ROWS, len(world))))
         places, bins = part.cells, settings.bins_of(part.at_ms)
@@ -79,9 +107,12 @@ def add_sealed(collection: Documents, world: World, settings: StkSettings, *, fi
         stk[:] = [{"c": c, "s": s} for c, s in zip(cubes.tolist(), seals.tolist(), strict=True)]
         documents = part.documents(first=first + start, gh=cells_to_strings(places), stk=stk)
         insert(collection, documents, len(part))
-    if is_new:
-        adopt(collection, "loc")
-        build_index(collection, "gh")
-        guarantee(collection, "gh", settings)
-    else:
-        analyze(collection)
+
+
+def spatial_variant(name: str, collection: Documents) -> Variant:
+    spatial = SpatialCollection(collection)
+
+    def ask(asked: Asked) -> list[Any]:
+        return [document["_id"] for document in spatial.find(asked.filter)]
+
+    return Variant(name, ask, canonical=sorted)

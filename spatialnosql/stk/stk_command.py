@@ -1,4 +1,4 @@
-"""``spatialnosql stk enable | status | seal | rebuild | disable | find``: queries by place, time and words."""
+"""``spatialnosql stk ACTION``: queries by place, time and words; how a collection is set up for them and kept so."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from spatialnosql.steps import run as run_steps
 from spatialnosql.stk.sealing import rebuild, seal
 from spatialnosql.stk.settings import StkSettings
 from spatialnosql.stk.setup import disable, enable
+from spatialnosql.stk.shutting import reopen, shut
 from spatialnosql.stk.status import status
 from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.target import add_target, opened_collection
@@ -33,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     helps = {
         "status": "what is sealed and what is fresh, how large the filters are, who writes to them",
         "seal": "put documents that came one by one into the filters; nightly, say",
+        "shut": "accept no unsealed documents of a time before a moment: queries of that time need not look for any",
+        "open": "accept unsealed documents of any time again",
         "rebuild": "make the filters anew from the documents, after deletions, a loss or a restore",
         "disable": "take index, validator, filters and seals away again",
     }
@@ -40,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_target(actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}."))
     actions.choices["rebuild"].add_argument(
         "--force", action="store_true", help="though writers are listed: they must be known to be dead"
+    )
+    for name in ("shut", "open"):
+        actions.choices[name].add_argument(
+            "--force", action="store_true", help="though another is at it: it must be known to be dead"
+        )
+    actions.choices["shut"].add_argument(
+        "--before", type=_moment, required=True, metavar="TIME", help="as in 2026-03-01T20:00:00Z"
     )
     _add_find(actions.add_parser("find", help="documents of a region and an interval with such words"))
     for action in actions.choices.values():
@@ -125,6 +135,29 @@ def _seal(collection: Any, args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _shut(collection: Any, args: argparse.Namespace) -> int:
+    info = _info(collection)
+    assert info.stk is not None
+    shut(collection, info, info.stk, args.before, force=args.force)
+    before = args.before.isoformat()
+    print(
+        json.dumps({"shut_before": before})
+        if args.json
+        else f"{info.namespace}: before {before} only sealed documents are accepted"
+    )
+    return EXIT_OK
+
+
+def _open(collection: Any, args: argparse.Namespace) -> int:
+    reopen(collection, force=args.force)
+    print(
+        json.dumps({"shut_before": None})
+        if args.json
+        else f"{args.namespace}: documents of any time are accepted"
+    )
+    return EXIT_OK
+
+
 def _rebuild(collection: Any, args: argparse.Namespace) -> int:
     info = _info(collection)
     assert info.stk is not None
@@ -166,6 +199,8 @@ ACTIONS: dict[str, Callable[[Any, argparse.Namespace], int]] = {
     "enable": _enable,
     "status": _status,
     "seal": _seal,
+    "shut": _shut,
+    "open": _open,
     "rebuild": _rebuild,
     "disable": _disable,
     "find": _find,
