@@ -56,14 +56,35 @@ def shut(
                 f"{info.namespace} has fresh documents before {before:%Y-%m-%d %H:%M:%S}, as _id {left!r}; seal them "
                 "first (`spatialnosql stk seal`), or mend them if they have no list of words"
             )
-        _published(collection, run, {"$set": {"shut_ms": shut_ms}})
+        _published(collection, run, {"$set": {"shut_ms": shut_ms}, "$unset": {"shut_again_ms": ""}})
 
 
-def reopen(collection: Any, *, force: bool = False) -> int | None:
-    """Let fresh documents of any time in again; before which moment it was shut, if it was."""
-    with _alone(collection, "open", force=force) as (run, published):
+def reopen(collection: Any, *, force: bool = False) -> None:
+    """Let fresh documents of any time in again."""
+    with _alone(collection, "open", force=force) as (run, _):
         _let_in(collection, run)
-    return published
+        _published(collection, run, {"$unset": {"shut_again_ms": ""}})
+
+
+def reopen_for(collection: Any, what: str) -> None:
+    """Open for a work that ends with `shut_again`; after it was killed, it is done again under the same name."""
+    with _alone(collection, what, again=True) as (run, published):
+        if published is not None:
+            _published(collection, run, {"$set": {"shut_again_ms": published}})
+        _let_in(collection, run)
+
+
+def shut_again(collection: Any, info: CollectionInfo, settings: StkSettings) -> str | None:
+    """Shut what was opened for a work; why it stays open, if it does."""
+    found = states(collection).find_one({"_id": namespace_of(collection)}) or {}
+    if found.get("shut_again_ms") is None:
+        return None
+    moment = dt.datetime.fromtimestamp(int(found["shut_again_ms"]) / 1000, dt.timezone.utc)
+    try:
+        shut(collection, info, settings, moment)
+    except UsageError as error:
+        return f"it stays open: {error}"
+    return None
 
 
 def _let_in(collection: Any, run: Any) -> None:
@@ -84,24 +105,30 @@ def _refused_before(collection: Any, settings: StkSettings) -> int | None:
 
 
 @contextmanager
-def _alone(collection: Any, what: str, *, force: bool) -> Iterator[tuple[Any, int | None]]:
+def _alone(
+    collection: Any, what: str, *, force: bool = False, again: bool = False
+) -> Iterator[tuple[Any, int | None]]:
     """Be the only one who shuts or opens: the name of the run, and what was shut before.
 
-    Whoever fails with an answer is done; whoever is killed stays noted.
+    Whoever fails with an answer is done; whoever is killed stays noted. With `again` it does all that an earlier one of
+    the same name did, and so takes over from it.
     """
     name, run = namespace_of(collection), ObjectId()
     entry = {"what": what, "at": dt.datetime.now(dt.timezone.utc), "run": run}
-    free: dict[str, Any] = {"_id": name} if force else {"_id": name, "gate": None}
+    free: dict[str, Any] = {"_id": name}
+    if not force:
+        free["$or"] = [{"gate": None}, {"gate.what": what}] if again else [{"gate": None}]
     known = states(collection).find_one_and_update(free, {"$set": {"gate": entry}})
     if known is None:
         found = (states(collection).find_one({"_id": name}) or {}).get("gate")
         if found is None:
             raise Busy(f"{name} has no filters; see `spatialnosql stk enable`")
         raise Busy(
-            f"another is to {found['what']} {name} since {found['at']:%Y-%m-%d %H:%M} UTC. If it is dead, use --force"
+            f"another shuts or opens {name}: {found['what']} since {found['at']:%Y-%m-%d %H:%M} UTC. If it is dead, "
+            "use --force"
         )
     try:
-        yield run, known.get("shut_ms")
+        yield run, None if known.get("shut_ms") is None else int(known["shut_ms"])
     except UsageError:
         _left(collection, run)
         raise
