@@ -78,7 +78,7 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """The common keys of the contract: ``variants``, the ratios and ``equal``."""
-        variants = {name: _summary(timing) for name, timing in self.timings.items()}
+        variants = {name: summary(timing) for name, timing in self.timings.items()}
         return {
             "n_queries": self.n_queries,
             "variants": variants,
@@ -158,7 +158,7 @@ def compare(
             for turn, start in enumerate(range(0, len(asked), size)):
                 for name in order if (run + turn) % 2 == 0 else reversed(order):
                     some = queries_now[start : start + size]
-                    answers = _timed(by_name[name], some, spent[name], cpu, progress)
+                    answers = timed(by_name[name], some, spent[name], cpu, progress)
                     canonical[name] += [by_name[name].canonical(answer) for answer in answers]
             for name in order:
                 timings[name].add_run(spent[name])
@@ -172,8 +172,12 @@ def compare(
     return Comparison(reference, len(asked), timings, list(unequal))
 
 
-def _timed(
-    variant: Variant, queries: Sequence[Query], timing: Timing, cpu: ServerCpu, progress: Progress
+def timed(
+    variant: Variant,
+    queries: Sequence[Query],
+    timing: Timing,
+    cpu: ServerCpu,
+    progress: Progress | None = None,
 ) -> list[Answer]:
     """The answers of one turn; what it took is added to the timing."""
     answers, walls = [], []
@@ -182,7 +186,8 @@ def _timed(
         before = time.perf_counter()
         answers.append(variant.ask(query))
         walls.append(time.perf_counter() - before)
-        progress.advance()
+        if progress is not None:
+            progress.advance()
     wall, client_used, server_now = time.perf_counter() - started, client_cpu_s() - client, cpu.seconds()
     timing.wall_s.append(wall)
     timing.client_cpu_s.append(client_used)
@@ -192,7 +197,8 @@ def _timed(
     return answers
 
 
-def _summary(timing: Timing) -> dict[str, Any]:
+def summary(timing: Timing) -> dict[str, Any]:
+    """The medians of what a variant took, by the names of the contract."""
     server = [seconds for seconds in timing.server_cpu_s if seconds is not None]
     examined = timing.examined
     return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu import client_cpu_s
 from benchmarks.deployment import Bench
+from benchmarks.frame import Timing, summary, timed
 from benchmarks.stk_data import World
 from benchmarks.stk_load import (
     NATIVE_INDEXES,
@@ -38,7 +37,7 @@ from spatialnosql.stk.sealing import seal
 from spatialnosql.stk.settings import INDEX_NAME, StkSettings
 
 INSERTED, REPEATS = 40_000, 3
-"""Documents whose insertion is measured, and how often."""
+"""Documents whose insertion is measured; and how often whatever is measured."""
 _FALSE = 0.004  # the share of wrong answers at which filters are compared
 _FILTERS = 2_000  # that are looked at
 
@@ -46,7 +45,7 @@ _FILTERS = 2_000  # that are looked at
 def limited(
     bench: Bench, ours: Documents, asked: list[Asked], share: float, all_bytes: int
 ) -> dict[str, Any]:
-    """The queries under a limit of memory, twice: the second time is measured."""
+    """The queries under a limit of memory: asked once, and then measured; medians."""
     with connect(bench.uri) as client:
         collection = client[ours.database.name][ours.name]
         limit_mb = share * (all_bytes * 1.2) / 1e6
@@ -55,19 +54,19 @@ def limited(
         cache = filters_of(collection)
         first = [sorted(variant.ask(one)) for one in asked]
         loads, commands = cache.counters.loads, cache.counters.commands
-        server, client_s, started = bench.cpu.seconds(), client_cpu_s(), time.perf_counter()
-        second = [sorted(variant.ask(one)) for one in asked]
-        wall_s, used_s, now = time.perf_counter() - started, client_cpu_s() - client_s, bench.cpu.seconds()
+        timing, same = Timing(), True
+        for _ in range(REPEATS):
+            answers = timed(variant, asked, timing, bench.cpu)
+            same = same and [sorted(answer) for answer in answers] == first
+        spent = summary(timing)
         return {
             "limit_mb": round(limit_mb, 2),
             "used_mb": round(cache.used_bytes / 1e6, 2),
-            "wall_s": round(wall_s, 3),
-            "client_cpu_s": round(used_s, 3),
-            "server_cpu_s": None if server is None or now is None else round(now - server, 3),
-            "loads": cache.counters.loads - loads,
-            "load_commands": cache.counters.commands - commands,
+            **{name: spent[name] for name in ("wall_s", "client_cpu_s", "server_cpu_s")},
+            "loads": round((cache.counters.loads - loads) / REPEATS),
+            "load_commands": round((cache.counters.commands - commands) / REPEATS),
             "n_queries": len(asked),
-            "equal": first == second,
+            "equal": same,
         }
 
 

@@ -35,11 +35,11 @@ _ROWS = 500_000  # sealed at a time
 
 
 def cache_gb(count: int, shards: int) -> float:
-    """Of each shard, with room for so many documents in both collections.
+    """Of each shard, with room for so many documents in both collections, as far as 4 GB go.
 
     A smaller one would be filled by each variant in turn with what the others do not need.
     """
-    return round(max(0.5, 1.5e3 * count / shards / 1e9), 2)
+    return round(min(4.0, max(0.5, 1.5e3 * count / shards / 1e9)), 2)
 
 
 def native_collection(bench: Bench, name: str) -> Documents:
