@@ -30,7 +30,8 @@ from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, Ints, StkSettings
 MOST_CUBES = 20_000
 """Of a query, before pruning; one that meets more is planned as any other spatial query."""
 _MOST_CELLS = 2_000
-_FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets
+_FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets,
+_SOME_CELLS = 64  # and of so many it is taken when it is known which of them survive
 _MOST_GROUPS = 4  # parts of the curve that are asked for apart
 _FAR = 256  # data cells between two parts
 _SEEK_MS = 0.0015  # a data cube: one more point in the index
@@ -132,6 +133,9 @@ def prune(
         alive = surviving(window, asked.wording, filters, settings)
     else:
         alive = np.sort(settings.data_cubes(bins[:, None], cells[None, :]).ravel())
+    if len(cells) <= _SOME_CELLS and len(alive) > _FEW_CELLS:
+        of_cell = alive & ((1 << settings.cell_bits) - 1)
+        alive = alive[np.isin(of_cell, _met(asked.region, np.unique(of_cell), settings))]
     if not fresh:
         cells = np.unique(alive & ((1 << settings.cell_bits) - 1))
     groups = _grouped(cells, alive, settings)
@@ -140,7 +144,7 @@ def prune(
 
 
 def data_cells(region: Region, settings: StkSettings) -> Ints | None:
-    """The data cells that a region meets, ascending; None if they are too many."""
+    """The data cells that a region meets, or a few more, ascending; None if they are too many."""
     bits = settings.cell_bits
     cells = cells_over(region.bounds, bits, _MOST_CELLS)
     if cells is None:
@@ -148,10 +152,16 @@ def data_cells(region: Region, settings: StkSettings) -> Ints | None:
         return cells_of_ranges(
             cover(region, max_cells=_MOST_CELLS // 4, max_bits=bits).outer, settings, _MOST_CELLS
         )
-    if len(cells) > _FEW_CELLS:
-        status, _ = region.refine(np.stack(cells_to_bounds(cells, bits), axis=1))
-        cells = cells[status != OUT]
-    return cells.astype(np.int64)
+    found = cells.astype(np.int64)
+    return _met(region, found, settings) if len(cells) > _SOME_CELLS else found
+
+
+def _met(region: Region, cells: Ints, settings: StkSettings) -> Ints:
+    """Those of some data cells that a region meets."""
+    bounds = cells_to_bounds(cells.astype(np.uint64), settings.cell_bits)
+    status, _ = region.refine(np.stack(bounds, axis=1))
+    met: Ints = cells[status != OUT]
+    return met
 
 
 def _grouped(cells: Ints, alive: Ints, settings: StkSettings) -> tuple[Group, ...]:
