@@ -94,7 +94,7 @@ def is_surely_accepted(filters: Sequence[Mapping[str, Any]], depth: int = 0) -> 
 
 
 def _is_accepted(key: str, value: Any, depth: int) -> bool:
-    if key.startswith("$"):
+    if "$" in key:
         parts = value if key in _NESTS and isinstance(value, list) else []
         return (
             bool(parts)
