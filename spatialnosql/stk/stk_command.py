@@ -123,58 +123,44 @@ def _enable(collection: Any, args: argparse.Namespace) -> int:
 
 def _status(collection: Any, args: argparse.Namespace) -> int:
     found = status(collection, _info(collection))
-    print(json.dumps(found.to_document()) if args.json else "\n".join(found.lines()))
-    return EXIT_OK
+    return _said(args, found.to_document(), "\n".join(found.lines()))
 
 
 def _seal(collection: Any, args: argparse.Namespace) -> int:
     info = _info(collection)
     assert info.stk is not None
     sealed = seal(collection, info, info.stk, progress=True)
-    print(json.dumps({"sealed": sealed}) if args.json else f"{info.namespace}: {sealed:,} documents sealed")
-    return EXIT_OK
+    return _said(args, {"sealed": sealed}, f"{info.namespace}: {sealed:,} documents sealed")
 
 
 def _shut(collection: Any, args: argparse.Namespace) -> int:
-    info = _info(collection)
+    info, before = _info(collection), args.before.isoformat()
     assert info.stk is not None
     shut(collection, info, info.stk, args.before, force=args.force)
-    before = args.before.isoformat()
-    print(
-        json.dumps({"shut_before": before})
-        if args.json
-        else f"{info.namespace}: before {before} only sealed documents are accepted"
-    )
-    return EXIT_OK
+    words = f"{info.namespace}: before {before} only sealed documents are accepted"
+    return _said(args, {"shut_before": before}, words)
 
 
 def _open(collection: Any, args: argparse.Namespace) -> int:
     reopen(collection, force=args.force)
-    print(
-        json.dumps({"shut_before": None})
-        if args.json
-        else f"{args.namespace}: documents of any time are accepted"
-    )
-    return EXIT_OK
+    return _said(args, {"shut_before": None}, f"{args.namespace}: documents of any time are accepted")
 
 
 def _rebuild(collection: Any, args: argparse.Namespace) -> int:
     info = _info(collection)
     assert info.stk is not None
     count = rebuild(collection, info, info.stk, force=args.force, progress=True)
-    print(
-        json.dumps({"documents": count}) if args.json else f"{info.namespace}: filters of {count:,} documents"
-    )
-    return EXIT_OK
+    return _said(args, {"documents": count}, f"{info.namespace}: filters of {count:,} documents")
 
 
 def _disable(collection: Any, args: argparse.Namespace) -> int:
     disable(collection)
-    print(
-        json.dumps({"disabled": args.namespace})
-        if args.json
-        else f"{args.namespace}: filters and seals are gone"
-    )
+    return _said(args, {"disabled": args.namespace}, f"{args.namespace}: filters and seals are gone")
+
+
+def _said(args: argparse.Namespace, document: dict[str, Any], words: str) -> int:
+    """What was done, for programs or for people."""
+    print(json.dumps(document) if args.json else words)
     return EXIT_OK
 
 
