@@ -20,6 +20,7 @@ from benchmarks.stk import QUERIES, better_than_native, measured, summed, varian
 from benchmarks.stk_costs import index_bytes
 from benchmarks.stk_data import load_world
 from benchmarks.stk_load import (
+    NATIVE_INDEXES,
     add_native,
     cache_gb,
     insert_sealed,
@@ -32,7 +33,8 @@ from benchmarks.stk_queries import KINDS, make_queries
 from spatialnosql.analyze import analyze
 from spatialnosql.metadata import load_info
 from spatialnosql.steps import run as run_steps
-from spatialnosql.stk.settings import StkSettings
+from spatialnosql.stk.settings import INDEX_NAME, StkSettings
+from spatialnosql.stk.setup import build_index
 from spatialnosql.stk.status import status
 
 ROWS = 10_000_000
@@ -55,9 +57,13 @@ def run(options: Options) -> dict[str, Any]:
         plain, ours = native_collection(bench, "plain"), sealed_collection(bench, "sealed", parts[0])
         make_ready(ours, settings)
         for part, end in zip(parts, ends, strict=True):
-            # Nobody asks meanwhile, so there is no need to wait between the keys and the documents.
+            # Nobody asks meanwhile: no need to wait between keys and documents; indexes are built when they are there.
+            for index in NATIVE_INDEXES if steps else ():
+                plain.drop_index(index)
             add_native(plain, part, first=end - len(part))
+            ours.drop_index(INDEX_NAME)
             insert_sealed(ours, part, settings, first=end - len(part))
+            build_index(ours, "gh")
             analyze(ours)
             shut_all(ours, world)
             with ExitStack() as stack:
