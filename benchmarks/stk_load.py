@@ -11,7 +11,7 @@ from pymongo.collection import Collection
 from benchmarks.deployment import Bench
 from benchmarks.frame import Variant
 from benchmarks.stk_data import World, moment
-from benchmarks.stk_queries import Asked
+from benchmarks.stk_queries import KINDS, Asked
 from spatialnosql import SpatialCollection
 from spatialnosql.adopt import adopt
 from spatialnosql.geohash import cells_to_strings, points_to_strings
@@ -77,10 +77,11 @@ def make_ready(collection: Documents, settings: StkSettings, *, grace_s: float =
 
 
 def shut_all(collection: Documents, world: World) -> None:
-    """Let the server refuse fresh documents of the world's times."""
+    """Let the server refuse fresh documents of all times that are asked about: the world is of the past."""
     info = run_steps(load_info(collection))
     assert info.stk is not None
-    shut(collection, info, info.stk, moment(int(world.at_ms[-1]) + 1))
+    longest_ms = max(kind.hours for kind in KINDS) * world.unit_s * 1000
+    shut(collection, info, info.stk, moment(int(world.at_ms[-1]) + longest_ms))
 
 
 def add_sealed(collection: Documents, world: World, settings: StkSettings) -> None:
