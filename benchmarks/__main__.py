@@ -51,6 +51,7 @@ REGISTRY: tuple[Benchmark, ...] = (
         "points counted by polygon: the Spark job beside SedonaDB and shapely",
     ),
     Benchmark("stk", "benchmarks.stk", "place, time and words: filters beside the native indexes"),
+    Benchmark("stk_growth", "benchmarks.stk_growth", "the same as the data grow to 10 million documents"),
     Benchmark(
         "partitioning", "benchmarks.partitioning", "who holds which subscriptions: all planners of partitions"
     ),

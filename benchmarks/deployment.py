@@ -41,12 +41,12 @@ class Bench:
 
 
 @contextlib.contextmanager
-def open_deployment(options: Options) -> Iterator[Bench]:
-    """Start a cluster, or connect to the one given; the database is dropped in the end."""
+def open_deployment(options: Options, **cluster_options: Any) -> Iterator[Bench]:
+    """Start a cluster with such options, or connect to the one given; the database is dropped in the end."""
     with contextlib.ExitStack() as stack:
         if options.uri is None:
             print(f"starting a cluster of {options.shards} shards ...", file=sys.stderr, flush=True)
-            cluster = stack.enter_context(LocalCluster(shards=options.shards))
+            cluster = stack.enter_context(LocalCluster(shards=options.shards, **cluster_options))
             uri, cpu = cluster.uri, ServerCpu(cluster.pids)
         else:
             uri, cpu = options.uri, ServerCpu(None)

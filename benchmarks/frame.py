@@ -56,6 +56,15 @@ class Timing:
     results: int = 0
     examined: Examined | None = None
 
+    def add_run(self, turns: Timing) -> None:
+        """One run more, of the turns that it was made of."""
+        server = [seconds for seconds in turns.server_cpu_s if seconds is not None]
+        self.wall_s.append(sum(turns.wall_s))
+        self.client_cpu_s.append(sum(turns.client_cpu_s))
+        self.server_cpu_s.append(sum(server) if len(server) == len(turns.server_cpu_s) else None)
+        self.query_wall_s.append([wall for turn in turns.query_wall_s for wall in turn])
+        self.results = turns.results
+
 
 @dataclass
 class Comparison:
@@ -69,7 +78,7 @@ class Comparison:
 
     def result(self) -> dict[str, Any]:
         """The common keys of the contract: ``variants``, the ratios and ``equal``."""
-        variants = {name: _summary(timing) for name, timing in self.timings.items()}
+        variants = {name: summary(timing) for name, timing in self.timings.items()}
         return {
             "n_queries": self.n_queries,
             "variants": variants,
@@ -122,8 +131,12 @@ def compare(
     reference: str = "plain",
     label: str = "queries",
     fresh: Callable[[Query, int], Query] | None = None,
+    block: int | None = None,
 ) -> Comparison:
     """Ask every variant every query, ``repeats`` times over, the variants' order reversed each time.
+
+    The variants take turns after every ``block`` queries, or after all of them: short turns are fairer where what one
+    variant reads is in the way of what another has in its caches.
 
     Every answer of every run is compared with the reference's first, outside the timed part. ``fresh`` gives
     for a query and the number of a run one that asks as much but was never asked, so that no cache knows it; the
@@ -139,10 +152,16 @@ def compare(
     with Progress(label, len(asked) * len(order) * repeats, unit="queries") as progress:
         for run in range(repeats):
             queries_now = asked if fresh is None else [fresh(query, run) for query in asked]
-            canonical: dict[str, list[Any]] = {}
-            for name in order if run % 2 == 0 else reversed(order):
-                answers = _timed(by_name[name], queries_now, timings[name], cpu, progress)
-                canonical[name] = [by_name[name].canonical(answer) for answer in answers]
+            canonical: dict[str, list[Any]] = {name: [] for name in order}
+            spent = {name: Timing() for name in order}
+            size = block or max(1, len(asked))
+            for turn, start in enumerate(range(0, len(asked), size)):
+                for name in order if (run + turn) % 2 == 0 else reversed(order):
+                    some = queries_now[start : start + size]
+                    answers = timed(by_name[name], some, spent[name], cpu, progress)
+                    canonical[name] += [by_name[name].canonical(answer) for answer in answers]
+            for name in order:
+                timings[name].add_run(spent[name])
             expected = canonical[reference] if expected is None or fresh is not None else expected
             for name, found in canonical.items():
                 pairs = enumerate(zip(found, expected, strict=True))
@@ -153,27 +172,33 @@ def compare(
     return Comparison(reference, len(asked), timings, list(unequal))
 
 
-def _timed(
-    variant: Variant, queries: Sequence[Query], timing: Timing, cpu: ServerCpu, progress: Progress
+def timed(
+    variant: Variant,
+    queries: Sequence[Query],
+    timing: Timing,
+    cpu: ServerCpu,
+    progress: Progress | None = None,
 ) -> list[Answer]:
-    """The answers of one run; what it took is added to the timing."""
+    """The answers of one turn; what it took is added to the timing."""
     answers, walls = [], []
     server, client, started = cpu.seconds(), client_cpu_s(), time.perf_counter()
     for query in queries:
         before = time.perf_counter()
         answers.append(variant.ask(query))
         walls.append(time.perf_counter() - before)
-        progress.advance()
+        if progress is not None:
+            progress.advance()
     wall, client_used, server_now = time.perf_counter() - started, client_cpu_s() - client, cpu.seconds()
     timing.wall_s.append(wall)
     timing.client_cpu_s.append(client_used)
     timing.server_cpu_s.append(None if server is None or server_now is None else server_now - server)
     timing.query_wall_s.append(walls)
-    timing.results = sum(variant.size(answer) for answer in answers)
+    timing.results += sum(variant.size(answer) for answer in answers)
     return answers
 
 
-def _summary(timing: Timing) -> dict[str, Any]:
+def summary(timing: Timing) -> dict[str, Any]:
+    """The medians of what a variant took, by the names of the contract."""
     server = [seconds for seconds in timing.server_cpu_s if seconds is not None]
     examined = timing.examined
     return {

@@ -1,17 +1,12 @@
-"""Documents and queries for the benchmark `stk`: tweets, or a Parquet file with places, times and texts.
-
-Queries are those of KV-STK's table 3: 1 to 5 hours, squares of 1 to 5 km, 1 to 5 words, AND and OR, around a document
-each. Half of them ask for words of documents that are there, the others for any words, and mostly find nothing.
-"""
+"""Documents for the benchmarks `stk` and `stk_growth`: tweets, or a Parquet file with places, times and texts."""
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +14,9 @@ from numpy.typing import NDArray
 from benchmarks.data import find_columns
 from benchmarks.options import Options
 from spatialnosql.errors import UsageError
-from spatialnosql.geohash import Cells, points_to_cells, points_to_strings
-from spatialnosql.stk.sizes import chosen_sizes
+from spatialnosql.geohash import Cells, points_to_cells
+from spatialnosql.stk.sizes import Sizes, chosen_sizes
+from spatialnosql.stk.word_batches import WordReader, Words
 from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.subscriptions.tweets import World as Language
 from spatialnosql.subscriptions.tweets import generate_tweets
@@ -30,18 +26,17 @@ DAYS = 1
 """That the generated tweets span, however many they are; the paper counts 500 million a day."""
 _TIMES = ("at", "time", "timestamp", "date", "month")
 _BATCH = 2_000
-_KM_PER_DEGREE = 111.2
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Documents as arrays: places, times, and the distinct words of each."""
+    """Documents as arrays, in order of time: places, times, and the distinct words of each."""
 
     name: str
     lng: NDArray[np.float64]
     lat: NDArray[np.float64]
     at_ms: NDArray[np.int64]
-    words: list[list[str]]
+    words: Words
 
     def __len__(self) -> int:
         return len(self.lng)
@@ -51,33 +46,58 @@ class World:
         """60-bit cells."""
         return points_to_cells(self.lng, self.lat)
 
-    def mean_words(self) -> float:
-        """Words of a document."""
-        return float(np.mean([len(words) for words in self.words[:100_000]]))
+    def words_of(self, row: int) -> list[str]:
+        """The words of a document."""
+        first, last = self.words.offsets[row : row + 2].tolist()
+        return [self.words.distinct[code] for code in self.words.codes[first:last].tolist()]
+
+    def part(self, rows: NDArray[np.int64]) -> World:
+        """A world of some documents, ascending."""
+        return World(self.name, self.lng[rows], self.lat[rows], self.at_ms[rows], self.words.taken(rows))
 
     @cached_property
+    def vocabulary(self) -> list[str]:
+        """All words that any document has."""
+        return [self.words.distinct[code] for code in np.unique(self.words.codes).tolist()]
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Of bins, cells and filter cubes, as `stk enable` chooses them."""
+        some = slice(0, None, max(1, len(self) // 50_000))
+        mean = len(self.words.codes) / max(1, len(self))
+        return chosen_sizes(self.at_ms[some], self.cells[some], len(self), mean)
+
+    @property
     def unit_s(self) -> int:
         """An hour; or the length of a bin where times are coarser, so that queries span as many of those."""
-        some = slice(0, None, max(1, len(self) // 50_000))
-        return max(
-            3600, chosen_sizes(self.at_ms[some], self.cells[some], len(self), self.mean_words())["bin_s"]
-        )
+        return max(3600, self.sizes["bin_s"])
 
-    def documents(self, *, gh: bool) -> Iterator[list[dict[str, Any]]]:
-        """Documents in batches, in order of time, as they would have come."""
-        order = np.argsort(self.at_ms, kind="stable")
-        hashes = points_to_strings(self.lng, self.lat) if gh else None
+    def documents(self, *, first: int = 0, **columns: NDArray[Any]) -> Iterator[list[dict[str, Any]]]:
+        """Documents in batches, in order of time, as they would have come, with further columns.
+
+        Their ``_id`` counts from `first`.
+        """
+        words, offsets = self.words, self.words.offsets
         for start in range(0, len(self), _BATCH):
-            yield [self._document(int(row), hashes) for row in order[start : start + _BATCH]]
-
-    def _document(self, row: int, hashes: Any) -> dict[str, Any]:
-        document = {
-            "_id": row,
-            "loc": {"type": "Point", "coordinates": [float(self.lng[row]), float(self.lat[row])]},
-            "at": moment(int(self.at_ms[row])),
-            "words": self.words[row],
-        }
-        return document if hashes is None else {**document, "gh": str(hashes[row])}
+            part = slice(start, start + _BATCH)
+            ends = offsets[start : start + _BATCH + 1].tolist()
+            names = [words.distinct[code] for code in words.codes[ends[0] : ends[-1]].tolist()]
+            documents: list[dict[str, Any]] = [
+                {
+                    "_id": first + row,
+                    "loc": {"type": "Point", "coordinates": [lng, lat]},
+                    "at": moment(at_ms),
+                    "words": names[begin - ends[0] : end - ends[0]],
+                }
+                for row, lng, lat, at_ms, begin, end in zip(
+                    range(start, len(self)), self.lng[part].tolist(), self.lat[part].tolist(),
+                    self.at_ms[part].tolist(), ends, ends[1:], strict=False
+                )
+            ]  # fmt: skip
+            for name, column in columns.items():
+                for document, value in zip(documents, column[part].tolist(), strict=True):
+                    document[name] = value
+            yield documents
 
 
 def moment(at_ms: int) -> dt.datetime:
@@ -92,21 +112,25 @@ def load_world(options: Options) -> World:
 
 def _tweets(count: int, seed: int) -> World:
     language = Language.of(seed)
-    lexicon, stopped = list(language.words), language.stop_words
-    parts: list[Any] = []
-    words: list[list[str]] = []
-    rate = count / (DAYS * 86_400)
-    for batch in generate_tweets(count, seed, per_second=rate, world=language):
-        parts.append((batch.lng, batch.lat, batch.at_ms))
-        bounds, ids = batch.offsets.tolist(), batch.words.tolist()
-        words += [
-            list(
-                dict.fromkeys(lexicon[one] for one in ids[bounds[row] : bounds[row + 1]] if not stopped[one])
-            )
-            for row in range(len(batch.lng))
-        ]
-    lng, lat, at_ms = (np.concatenate(column) for column in zip(*parts, strict=True))
+    parts = [
+        (batch.lng, batch.lat, batch.at_ms, *_distinct(batch.offsets, batch.words, language.stop_words))
+        for batch in generate_tweets(count, seed, per_second=count / (DAYS * 86_400), world=language)
+    ]
+    lng, lat, at_ms, counts, codes = (np.concatenate(column) for column in zip(*parts, strict=True))
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    words = Words(list(language.words), codes, offsets, np.ones(len(lng), dtype=np.bool_))
     return World("synthetic tweets", lng, lat, at_ms, words)
+
+
+def _distinct(
+    offsets: NDArray[np.int64], words: NDArray[np.int32], stopped: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """How many distinct words each tweet has, stop words left out; and the words, each where it first stood."""
+    owners = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    _, first = np.unique((owners << 32) | words, return_index=True)
+    kept = np.sort(first)
+    kept = kept[~stopped[words[kept]]]
+    return np.bincount(owners[kept], minlength=len(offsets) - 1), words[kept]
 
 
 def _given(options: Options) -> World:
@@ -123,108 +147,28 @@ def _given(options: Options) -> World:
         raise UsageError(f"{options.data} has no column of times ({', '.join(_TIMES)})")
     table = table.filter(pc.and_(pc.is_finite(table[lng]), pc.is_finite(table[lat])))
     table = table.slice(0, options.limit or table.num_rows)
+    table = table.take(np.argsort(_milliseconds(table[time]), kind="stable"))
     kinds = {name: table.schema.field(name).type for name in table.schema.names if name != time}
     texts = [
         name for name, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)
     ]
     if not texts:
         raise UsageError(f"{options.data} has no column of text")
-    column = table[time]
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        column = pc.strptime(column.cast(pa.string()), format="%Y-%m", unit="ms")
-    at_ms = column.cast(pa.timestamp("ms")).cast(pa.int64()).to_numpy()
     joined = pc.binary_join_element_wise(
         *(pc.fill_null(table[name].cast(pa.string()), "") for name in texts), " "
     )
-    rules = TextRules()
-    words = [list(rules.terms(text)) for text in joined.to_pylist()]
-    return World(options.data.stem, table[lng].to_numpy(), table[lat].to_numpy(), at_ms, words)
-
-
-# -- queries -----------------------------------------------------------------------------------------------
-
-Semantics = Literal["or", "and"]
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A kind of query: the paper's defaults but for what its name says."""
-
-    name: str
-    hours: int = 3
-    side_km: int = 3
-    words: int = 3
-    semantics: Semantics = "or"
-
-
-KINDS: tuple[Kind, ...] = (
-    Kind("or"),
-    Kind("and", semantics="and"),
-    *(Kind(f"hours_{n}", hours=n) for n in (1, 5)),
-    *(Kind(f"km2_{n * n}", side_km=n) for n in (1, 5)),
-    *(Kind(f"or_{n}_words", words=n) for n in (1, 2, 5)),
-    *(Kind(f"and_{n}_words", words=n, semantics="and") for n in (1, 2, 5)),
-)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A query as an application writes it."""
-
-    filter: dict[str, Any]
-
-
-def make_queries(world: World, kind: Kind, count: int, seed: int) -> list[Asked]:
-    """So many queries of a kind; every second one has words of documents that are there."""
-    draw = np.random.default_rng([seed, 7, kind.hours, kind.side_km, kind.words, kind.semantics == "and"])
-    rows = draw.integers(len(world), size=count)
-    unit_ms = world.unit_s * 1000
-    return [
-        _query(
-            world, kind, int(row), float(draw.random()) * unit_ms, unit_ms, related=number % 2 == 0, draw=draw
-        )
-        for number, row in enumerate(rows)
-    ]
-
-
-def _query(
-    world: World,
-    kind: Kind,
-    row: int,
-    shift_ms: float,
-    unit_ms: int,
-    *,
-    related: bool,
-    draw: np.random.Generator,
-) -> Asked:
-    lng, lat = float(world.lng[row]), float(world.lat[row])
-    high = kind.side_km / _KM_PER_DEGREE
-    wide = high / max(0.1, math.cos(math.radians(lat)))
-    west, south = lng - float(draw.random()) * wide, lat - float(draw.random()) * high
-    ring = [
-        [west, south],
-        [west + wide, south],
-        [west + wide, south + high],
-        [west, south + high],
-        [west, south],
-    ]
-    start_ms = int(world.at_ms[row] - shift_ms * kind.hours)
-    if related and kind.semantics == "and":
-        pool = world.words[row]  # that all are there one document must have them
-    elif related:
-        near = np.flatnonzero(
-            (world.lng >= west) & (world.lng <= west + wide) & (world.lat >= south) & (world.lat <= south + high)
-            & (world.at_ms >= start_ms) & (world.at_ms < start_ms + kind.hours * unit_ms)
-        )  # fmt: skip
-        pool = sorted({word for one in near[:200].tolist() for word in world.words[one]}) or world.words[row]
-    else:
-        pool = [word for one in draw.integers(len(world), size=20).tolist() for word in world.words[one]]
-    chosen = list(dict.fromkeys(pool[int(at)] for at in draw.permutation(len(pool))[: kind.words]))
-    wanted: dict[str, Any] = {"$in": chosen} if kind.semantics == "or" else {"$all": chosen}
-    return Asked(
-        {
-            "loc": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [ring]}}},
-            "at": {"$gte": moment(start_ms), "$lt": moment(start_ms + kind.hours * unit_ms)},
-            "words": wanted if len(chosen) != 1 else chosen[0],
-        }
+    words = WordReader(TextRules()).read(joined.combine_chunks())
+    return World(
+        options.data.stem, table[lng].to_numpy(), table[lat].to_numpy(), _milliseconds(table[time]), words
     )
+
+
+def _milliseconds(column: Any) -> NDArray[np.int64]:
+    """Times, or months as text."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = pc.strptime(column.cast(pa.string()), format="%Y-%m", unit="ms")
+    at_ms: NDArray[np.int64] = column.cast(pa.timestamp("ms")).cast(pa.int64()).to_numpy()
+    return at_ms

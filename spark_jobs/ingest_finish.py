@@ -9,6 +9,7 @@ from pymongo import GEOSPHERE
 
 from spark_jobs.cell_counts import Counts, merged
 from spark_jobs.ingest_place import is_spread
+from spark_jobs.ingest_shut import shut_at_last
 from spark_jobs.ingest_stk import Sealed, finish_filters
 from spark_jobs.ingest_work import Work
 from spark_jobs.loading import Loaded
@@ -72,6 +73,8 @@ def finish(
         analysis = replace(analysis, shards=distribution(collection, job.gh))
     if sealed is not None:
         finish_filters(work, sealed)
+    if "stk" in work.stored:
+        shut_at_last(work)
     store(collection, analysis)
     now = dt.datetime.now(dt.timezone.utc)
     known = {"state": READY, "adopted": now, "batch": ledger.batch, "mark": work.mark}

@@ -20,6 +20,7 @@ from spark_jobs.cell_counts import Counts, count, merged, refined
 from spark_jobs.documents import DIGEST, Shape, identified, shape_of, to_documents
 from spark_jobs.ingest_finish import build_index, finish
 from spark_jobs.ingest_place import foreseen, place, stored_histogram
+from spark_jobs.ingest_shut import open_for
 from spark_jobs.ingest_stk import Sealed, begin_filters, check, decide, sealing, with_seal
 from spark_jobs.ingest_work import Job, Work
 from spark_jobs.loading import Loaded, load
@@ -264,6 +265,8 @@ def load_rows(
     part, parts = part_column(fine, work.shard_count, work.spark.sparkContext.defaultParallelism)
     ready = identified(rows, shape, part, parts)
     if settings is None:
+        if "stk" in work.stored:
+            open_for(work, ledger.batch)
         return _load(work, to_documents(ready, shape, ledger.batch), shape, counts, ledger), None
     with sealing(work, ready, shape, ledger.batch, settings) as (documents, settle, sealed):
         return _load(work, documents, shape, counts, ledger, settle), sealed

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import ArrayType, StringType
 
 from spark_jobs.documents import SEAL, WORDS_FIELD, SealColumns, Shape, to_documents
+from spark_jobs.ingest_shut import open_for
 from spark_jobs.ingest_work import StkColumns, Work
 from spark_jobs.points import find_column, quoted
 from spark_jobs.screening import AT, CELL, FAULT
@@ -241,6 +242,8 @@ def sealing(
                 cubes = _tallied(documents, settings, outcome)
                 publish(collection, state.filters, cubes)
                 note_published(collection, writer)
+            if outcome.fresh or shape.keys:
+                open_for(work, batch)
             settle = _settle(state)
             if work.stored.get("state") == READY:
                 settle()  # clients go by an older tick for as long: see `filter_store`

@@ -56,6 +56,7 @@ class CollectionInfo:
     analyzed: dt.datetime | None = None  # when the histogram was counted
     stk: StkSettings | None = None  # set up for queries by place, time and words
     why_no_stk: str | None = None
+    shut_ms: int | None = None  # the server refuses fresh documents of a time before this
     experience: Experience = field(default_factory=Experience, compare=False, repr=False)
     plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, compare=False, repr=False)
     """Plans made with this, by query: see `spatialnosql.rewrite.remember`."""

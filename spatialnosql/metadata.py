@@ -25,7 +25,7 @@ from spatialnosql.geohash import END_OF_STRINGS
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import GH_FIELD, CollectionInfo, Index, ShardRange, true_gh
 from spatialnosql.steps import Steps, call, listed
-from spatialnosql.stk.seals import true_seal
+from spatialnosql.stk.seals import shut_by, true_seal
 from spatialnosql.stk.settings import StkSettings
 
 DATABASE, COLLECTION = "spatialnosql", "collections"
@@ -87,6 +87,7 @@ def load_info(collection: Any, *, trust_gh: bool = False) -> Steps[CollectionInf
         analyzed=stored.get("analyzed"),
         stk=stk,
         why_no_stk=why_no_stk,
+        shut_ms=None if stk is None else _shut_ms(found[0], stk),
     )
 
 
@@ -122,6 +123,14 @@ def _stk(found: Mapping[str, Any], stored: Mapping[str, Any]) -> tuple[StkSettin
     return None, "its validator does not guarantee the seals any more: run `spatialnosql stk enable` again"
 
 
+def _shut_ms(found: Mapping[str, Any], settings: StkSettings) -> int | None:
+    """Before which moment the server refuses fresh documents."""
+    return max(
+        (at for part in _clauses(found.get("options", {})) if (at := shut_by(part, settings)) is not None),
+        default=None,
+    )
+
+
 def is_guaranteed(options: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
     """Whether the options of a collection make the server refuse every write whose ``gh`` is wrong."""
     clause = true_gh(
@@ -135,15 +144,19 @@ def is_guaranteed(options: Mapping[str, Any], stored: Mapping[str, Any]) -> bool
 
 def _has_clause(options: Mapping[str, Any], clause: Mapping[str, Any]) -> bool:
     """Whether the server refuses every write that a clause forbids: ours alone, or beside the user's own."""
+    wanted = bson.encode(clause)
+    return any(bson.encode(part) == wanted for part in _clauses(options))
+
+
+def _clauses(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What every write must meet, by the options of a collection."""
     if (
         options.get("validationLevel", "strict") != "strict"
         or options.get("validationAction", "error") != "error"
     ):
-        return False
+        return []
     validator = options.get("validator", {})
-    parts = [validator, *validator.get("$and", [])]
-    wanted = bson.encode(clause)
-    return any(bson.encode(part) == wanted for part in parts)
+    return [validator, *validator.get("$and", [])]
 
 
 def _index(document: Mapping[str, Any]) -> Index:

@@ -61,6 +61,22 @@ def test_an_answer_that_is_wrong_only_once_is_found() -> None:
     assert compare([None], variants, cpu=NO_CPU, repeats=3).result()["equal"] is False
 
 
+def test_turns_after_a_few_queries() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def asking(name: str) -> Variant:
+        return Variant(name, lambda query: asked.append((name, query)) or query)
+
+    comparison = compare([1, 2, 3], [asking("plain"), asking("other")], cpu=NO_CPU, repeats=2, block=2)
+    first = [("plain", 1), ("plain", 2), ("other", 1), ("other", 2), ("other", 3), ("plain", 3)]
+    second = [("other", 1), ("other", 2), ("plain", 1), ("plain", 2), ("plain", 3), ("other", 3)]
+    assert asked == [*first, *second]
+    assert comparison.result()["equal"] is True
+    timing = comparison.timings["other"]
+    assert (len(timing.wall_s), [len(walls) for walls in timing.query_wall_s]) == (2, [3, 3])
+    assert timing.results == 6  # of one run: answers that are numbers are counts
+
+
 def test_answers_are_compared_in_their_canonical_form_and_sized() -> None:
     variants = [
         Variant("plain", lambda _: [1, 2, 3], canonical=sorted),

@@ -63,8 +63,13 @@ def test_a_life_with_filters(reports: Any, cluster: Any, capsys: pytest.CaptureF
     assert int(circle) < reports.count_documents({"words": "w0"})
     assert "documents examined" in out("find", *city, "--words", "w30", "--explain")
     assert "0 documents sealed" in out("seal")
+    assert "only sealed documents are accepted" in out("shut", "--before", "2026-03-05")
+    assert "shut: no fresh documents before 2026-03-05" in out("status")
+    assert json.loads(out("find", *city, "--words", "unheardof", "--count", "--json")) == {"count": 0}
+    states(reports).update_one({"_id": name}, {"$set": {"grace_s": 0.1}})  # what open and disable wait for
+    assert json.loads(out("open", "--json")) == {"shut_before": None}
+    assert json.loads(out("status", "--json"))["shut_before"] is None
     assert f"filters of {COUNT} documents" in out("rebuild", "--force")
-    states(reports).update_one({"_id": name}, {"$set": {"grace_s": 0.1}})  # what disable waits for
     assert "are gone" in out("disable")
     assert main(["stk", "status", name, *uri]) == EXIT_ERROR
     assert "run `spatialnosql stk enable` first" in capsys.readouterr().err

@@ -26,7 +26,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DoubleType, LongType, StringType
 from spark_options import QUICK_JAVA, QUICK_START
-from stk_world import SIDE, SOUTH, START, WEST, random_document, random_query
+from stk_world import HOURS, SIDE, SOUTH, START, WEST, random_document, random_query
 
 from spark_jobs import ingest_stk, stk_worker
 from spark_jobs.documents import SealColumns, Shape
@@ -57,12 +57,14 @@ from spatialnosql.stk.seal_batches import seals_of
 from spatialnosql.stk.sealing import rebuild, seal
 from spatialnosql.stk.seals import seal_expression, seal_of
 from spatialnosql.stk.settings import INDEX_NAME, StkSettings
+from spatialnosql.stk.shutting import shut
 from spatialnosql.stk.word_batches import WordReader, words_of_lists
 from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.verify import verify
 
 ROOT = Path(__file__).resolve().parents[1]
 STK = ("--time", "at", "--text", "report")
+END = START + dt.timedelta(hours=HOURS)
 REGION = {"$box": [[WEST, SOUTH], [WEST + SIDE, SOUTH + SIDE]]}
 
 
@@ -218,6 +220,12 @@ def sealed(target: Any) -> int:
     return int(target.count_documents(has))
 
 
+def _settings(target: Any) -> StkSettings:
+    settings = run(load_info(target)).stk
+    assert settings is not None
+    return settings
+
+
 def state_of(target: Any) -> dict[str, Any]:
     return dict(states(target).find_one({"_id": target.full_name}) or {})
 
@@ -289,6 +297,7 @@ def test_what_is_replaced_is_unsealed_first(
     target = ingest.target
     ingest(write(tmp_path / "1.json", first), *STK, "--key", "n", "--batch", "one")
     hurry(target)
+    shut(target, run(load_info(target)), _settings(target), END)  # it is opened for the work, and shut again
     other = made(1500, 5)
     night = [*other[:200], *first[200:400], *made(10, 6, first=1500)]
     waited: list[float] = []
@@ -307,6 +316,7 @@ def test_what_is_replaced_is_unsealed_first(
     assert (waited, fresh) == ([0.25, 0.25], [0, 200])
     assert outcome["moved"] > 100
     assert sealed(target) == 1510
+    assert run(load_info(target)).shut_ms == state_of(target)["shut_ms"] == round(END.timestamp() * 1000)
     assert {one["n"]: one["report"] for one in target.find({"n": {"$lt": 200}})} == {
         row["n"]: row["report"] for row in other[:200]
     }
@@ -314,6 +324,11 @@ def test_what_is_replaced_is_unsealed_first(
     # Without the options documents come fresh, also those that move, and are found all the same.
     ingest(write(tmp_path / "3.json", other[200:300]), "--key", "n", "--batch", "three")
     assert sealed(target) == 1410
+    assert "shut_ms" not in state_of(target)
+    assert queries(target)[0] > 50
+    assert seal(target, run(load_info(target)), _settings(target)) == 100
+    ingest(write(tmp_path / "4.json", made(10, 8, first=1600)), *STK, "--key", "n", "--batch", "four")
+    assert state_of(target)["shut_ms"] == round(END.timestamp() * 1000)
     assert queries(target)[0] > 50
 
 

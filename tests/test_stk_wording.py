@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import operator
 import random
 import re
+from typing import Any
 
 import numpy as np
 import pytest
+from bson.errors import InvalidDocument
 from stk_world import WORDS, random_wording
 
 from spatialnosql.stk.keys import (
@@ -21,6 +24,7 @@ from spatialnosql.stk.keys import (
     word_hashes,
 )
 from spatialnosql.stk.pruning import Window, filter_cubes_of, surviving
+from spatialnosql.stk.reading import is_surely_accepted
 from spatialnosql.stk.settings import StkSettings
 from spatialnosql.stk.sizes import chosen_sizes
 from spatialnosql.stk.wording import (
@@ -221,3 +225,27 @@ def test_sizes_follow_the_data() -> None:
     }
     sparse = chosen_sizes(hours, cells, 2000, 8)
     assert sparse["cube_bin_bits"] + sparse["cube_cell_bits"] == 12
+
+
+def test_what_a_server_surely_accepts() -> None:
+    """Conditions that it might refuse it must see, also where it is known that nothing is there."""
+    now = dt.datetime.now(dt.timezone.utc)
+    nested: dict[str, Any] = {"n": 1}
+    for _ in range(5):
+        nested = {"$and": [nested, {"$nor": [{"words": {"$in": ["a", None]}}]}]}
+    fine = [{"at": {"$gte": now, "$lt": now}}, {"words": {"$all": ["a"]}, "n": None}, {"a.b": 1.5}, nested]
+    assert is_surely_accepted([])
+    assert is_surely_accepted(fine)
+    for _ in range(10):
+        nested = {"$or": [nested]}
+    doubtful: list[dict[str, Any]] = [
+        {"n": {"$unknown": 1}}, {"$expr": {"$eq": [1, 1]}}, {"$or": []}, {"$or": {"n": 1}}, {"$and": [1]},
+        {"n": {"$in": "a"}}, {"n": {"$in": [{"$gt": 1}]}}, {"n": {"$eq": [1]}}, {"n": {"m": 1}}, {"n": [1]},
+        {"n": re.compile("a")}, {"n": {"$in": [re.compile("a")]}}, {"n.$": 1}, nested,
+    ]  # fmt: skip
+    for one in doubtful:
+        assert not is_surely_accepted([*fine, one]), one
+    with pytest.raises(InvalidDocument, match="cannot encode object"):
+        is_surely_accepted([{"n": object()}])
+    with pytest.raises(OverflowError, match="8-byte ints"):
+        is_surely_accepted([{"n": 1 << 70}])

@@ -56,7 +56,7 @@ class FilterCache:
 
     def __init__(self, memory_mb: float = DEFAULT_MEMORY_MB) -> None:
         self.limit_bytes = int(memory_mb * 1e6)
-        self.use_filters = self.use_global = True  # without: to measure what they are worth
+        self.use_filters = self.use_global = self.use_shut = True  # without: to measure what they are worth
         self.counters = Counters()
         self._lock = threading.Lock()
         self._state: State | None = None

@@ -54,6 +54,7 @@ class State:
     settings: str  # their digest
     grace_s: float = GRACE_S
     paused: bool = False  # documents are being sealed anew: nobody must go by filters
+    shut_ms: int | None = None  # of no time before this is any document fresh: see `shutting`
 
 
 def states(collection: Any) -> Any:
@@ -92,7 +93,8 @@ def read_state(collection: Any) -> Steps[State | None]:
 
 def _state(found: Mapping[str, Any]) -> State:
     grace_s, paused = float(found.get("grace_s", GRACE_S)), bool(found.get("paused", False))
-    return State(found["filters"], found["tick"], found["settings"], grace_s, paused)
+    shut_ms = None if found.get("shut_ms") is None else int(found["shut_ms"])
+    return State(found["filters"], found["tick"], found["settings"], grace_s, paused, shut_ms)
 
 
 def read_directories(collection: Any, filters: Any, seen: Iterable[Any] = ()) -> Steps[dict[Any, Ints]]:
@@ -222,9 +224,10 @@ def begin(
 
 
 def pause(collection: Any) -> None:
-    """Let nobody go by filters any more, and wait for those who do."""
+    """Let nobody go by filters any more, nor by what is shut, and wait for those who do."""
     found = states(collection).find_one_and_update(
-        {"_id": namespace_of(collection)}, {"$set": {"paused": True}, "$inc": {"tick": 1}}
+        {"_id": namespace_of(collection)},
+        {"$set": {"paused": True}, "$unset": {"shut_ms": "", "shut_again_ms": ""}, "$inc": {"tick": 1}},
     )
     if found is not None and not found.get("paused"):
         time.sleep(_state(found).grace_s)

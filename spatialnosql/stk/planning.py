@@ -3,7 +3,8 @@
 Before: ``{loc: {$geoWithin: SHAPE}, at: {$gte: T1, $lt: T2}, words: {$all: [...]}}``
 After: ``{"stk.c": {$in: [null, CUBES...]}, gh: {$gte: LO, $lt: HI}, at: ..., words: ...}``, and the client settles the
 shape. One scan of one index: a cube is a point in it, and null is where the fresh documents are, which no filter knows
-yet. ``gh`` lets the router choose shards, and keeps the fresh ones of other places out.
+yet. ``gh`` lets the router choose shards, and keeps the fresh ones of other places out. Where all is sealed
+(`shutting`) there is no null, and without cubes nothing is sent at all.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from spatialnosql.rewrite.plan import Plan, Settled
 from spatialnosql.steps import Steps
 from spatialnosql.stk.filter_cache import FilterCache
 from spatialnosql.stk.pruning import Window, cells_of_ranges, filter_cubes_of, surviving
-from spatialnosql.stk.reading import Asked, asked_by
+from spatialnosql.stk.reading import Asked, asked_by, is_surely_accepted
 from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, Ints, StkSettings
 
 MOST_CUBES = 20_000
 """Of a query, before pruning; one that meets more is planned as any other spatial query."""
 _MOST_CELLS = 2_000
-_FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets
+_FEW_CELLS = 4  # so few are not worth a look at which of them the shape meets,
+_SOME_CELLS = 64  # and of so many it is taken when it is known which of them survive
 _MOST_GROUPS = 4  # parts of the curve that are asked for apart
 _FAR = 256  # data cells between two parts
 _SEEK_MS = 0.0015  # a data cube: one more point in the index
@@ -54,6 +56,7 @@ class Pruned:
     window: Window
     survivors: int
     known_bins: int  # from the first to the last that there are filters of
+    fresh: bool  # whether there may be fresh documents
     until_s: float  # how long it stays true
 
 
@@ -63,6 +66,11 @@ class Look:
 
     asked: Asked
     pruned: Pruned
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is known already that there is nothing, so that no server has to be asked."""
+        return not self.pruned.groups and is_surely_accepted(self.asked.others)
 
 
 def plan_stk(
@@ -75,7 +83,7 @@ def plan_stk(
     asked = asked_by(filter, info, settings)
     if isinstance(asked, str):
         return asked
-    pruned = yield from prune(collection, asked, settings, cache)
+    pruned = yield from prune(collection, asked, settings, cache, info.shut_ms)
     if isinstance(pruned, str):
         return pruned
     estimates = _estimates(pruned, info, settings)
@@ -89,7 +97,7 @@ def plan_stk(
         rules=("prune_stk",),
         reasons=(f"{pruned.survivors} of {pruned.window.size} cubes of place and time can hold an answer",),
         ranges=pruned.survivors,
-        commands=2,
+        commands=2 if pruned.groups else 0,
         form="client",
         estimates_ms=estimates,
         shards=_shards(pruned, info),
@@ -99,11 +107,19 @@ def plan_stk(
     )
 
 
-def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCache) -> Steps[Pruned | str]:
-    """The data cubes of a query that can hold an answer; or why they cannot be told."""
-    fresh = yield from cache.refresh(collection, settings.digest)
-    if fresh is None:
+def prune(
+    collection: Any, asked: Asked, settings: StkSettings, cache: FilterCache, refused_ms: int | None
+) -> Steps[Pruned | str]:
+    """The data cubes of a query that can hold an answer; or why they cannot be told.
+
+    Fresh documents of a time before `refused_ms` the server refuses.
+    """
+    known = yield from cache.refresh(collection, settings.digest)
+    if known is None:
         return "there are no filters in force"
+    # Refused and published, both: the validator that is known here may be a minute old.
+    shut_ms = known.state.shut_ms if cache.use_shut else None
+    fresh = shut_ms is None or refused_ms is None or asked.last_ms >= min(shut_ms, refused_ms)
     first, last = settings.bins_of_cubes(cache.cubes)
     low, high = settings.bins_of(np.array([asked.first_ms, asked.last_ms], dtype=np.int64)).tolist()
     # No sealed document lies outside the bins that the filters know.
@@ -117,12 +133,18 @@ def prune(collection: Any, asked: Asked, settings: StkSettings, cache: FilterCac
         alive = surviving(window, asked.wording, filters, settings)
     else:
         alive = np.sort(settings.data_cubes(bins[:, None], cells[None, :]).ravel())
+    if len(cells) <= _SOME_CELLS and len(alive) > _FEW_CELLS:
+        of_cell = alive & ((1 << settings.cell_bits) - 1)
+        alive = alive[np.isin(of_cell, _met(asked.region, np.unique(of_cell), settings))]
+    if not fresh:
+        cells = np.unique(alive & ((1 << settings.cell_bits) - 1))
     groups = _grouped(cells, alive, settings)
-    return Pruned(groups, window, len(alive), last - first + 1, fresh.read_s + fresh.state.grace_s)
+    until_s = known.read_s + known.state.grace_s
+    return Pruned(groups, window, len(alive), last - first + 1, fresh, until_s)
 
 
 def data_cells(region: Region, settings: StkSettings) -> Ints | None:
-    """The data cells that a region meets, ascending; None if they are too many."""
+    """The data cells that a region meets, or a few more, ascending; None if they are too many."""
     bits = settings.cell_bits
     cells = cells_over(region.bounds, bits, _MOST_CELLS)
     if cells is None:
@@ -130,10 +152,16 @@ def data_cells(region: Region, settings: StkSettings) -> Ints | None:
         return cells_of_ranges(
             cover(region, max_cells=_MOST_CELLS // 4, max_bits=bits).outer, settings, _MOST_CELLS
         )
-    if len(cells) > _FEW_CELLS:
-        status, _ = region.refine(np.stack(cells_to_bounds(cells, bits), axis=1))
-        cells = cells[status != OUT]
-    return cells.astype(np.int64)
+    found = cells.astype(np.int64)
+    return _met(region, found, settings) if len(cells) > _SOME_CELLS else found
+
+
+def _met(region: Region, cells: Ints, settings: StkSettings) -> Ints:
+    """Those of some data cells that a region meets."""
+    bounds = cells_to_bounds(cells.astype(np.uint64), settings.cell_bits)
+    status, _ = region.refine(np.stack(bounds, axis=1))
+    met: Ints = cells[status != OUT]
+    return met
 
 
 def _grouped(cells: Ints, alive: Ints, settings: StkSettings) -> tuple[Group, ...]:
@@ -155,16 +183,20 @@ def _grouped(cells: Ints, alive: Ints, settings: StkSettings) -> tuple[Group, ..
 
 def sent_filter(pruned: Pruned, asked: Asked, gh: str) -> dict[str, Any]:
     """What is sent: for each part of the curve its cubes and the fresh, beside all conditions but the place."""
+    if not pruned.groups:
+        return all_of([{CUBE_FIELD: {"$in": []}}, *asked.others])
+    too = [None] if pruned.fresh else []
     parts = [
-        {CUBE_FIELD: {"$in": [None, *group.cubes]}, gh: {"$gte": group.lo, "$lt": group.hi}}
+        {CUBE_FIELD: {"$in": [*too, *group.cubes]}, gh: {"$gte": group.lo, "$lt": group.hi}}
         for group in pruned.groups
     ]
     return all_of([any_of(parts, gh), *asked.others])
 
 
-def unpruned_filter(pruned: Pruned, asked: Asked, gh: str) -> dict[str, Any]:
-    """The same without filters: all documents of the parts of the curve."""
-    parts = [{gh: {"$gte": group.lo, "$lt": group.hi}} for group in pruned.groups]
+def unpruned_filter(pruned: Pruned, asked: Asked, settings: StkSettings, gh: str) -> dict[str, Any]:
+    """The same without filters: all documents of the parts of the curve that the region meets."""
+    groups = _grouped(pruned.window.cells, pruned.window.cells[:0], settings)
+    parts = [{gh: {"$gte": group.lo, "$lt": group.hi}} for group in groups]
     return all_of([any_of(parts, gh), *asked.others])
 
 
@@ -187,6 +219,8 @@ def _estimates(pruned: Pruned, info: CollectionInfo, settings: StkSettings) -> d
     lo, hi = cells_to_ranges(pruned.window.cells.astype(np.uint64), settings.cell_bits)
     here = float(info.histogram.points_in(lo, hi).sum())
     read = costs.key_ms + costs.fetch_ms
+    if not pruned.groups:
+        return {"original": costs.command_ms + costs.shard_ms + here * read, "pruned": _LOOK_MS}
     shards = len(_shards(pruned, info)) or 1
     # How many of the points here lie in the surviving cubes: as their share of all bins, which is never too few.
     alive = here * min(1.0, pruned.survivors / max(1, pruned.known_bins * len(pruned.window.cells)))

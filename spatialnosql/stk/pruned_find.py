@@ -46,7 +46,9 @@ class PrunedFind:
     def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any]) -> None:
         assert isinstance(plan.pruned, Look)
         self._reader, self._plan, self._look, self._options = reader, plan, plan.pruned, options
-        self._part = SettledFind(reader, plan, options, stripped=False)
+        self._part: SettledFind | _Nothing = (
+            _Nothing() if self._look.is_answered else SettledFind(reader, plan, options, stripped=False)
+        )
         self._given: list[list[Name] | Names] = []  # of each batch its names, or their hashes
         self._fresh: set[int] = set()  # hashes of the fresh ones given
         self._looks = 0
@@ -120,9 +122,14 @@ class PrunedFind:
         elapsed_s = now_s() - self._started_s
         if now_s() >= pruned.until_s:
             self._complete = True
-            sent, hint = unpruned_filter(pruned, self._look.asked, gh), self._reader.info.gh_index
-        elif self._looks or (
-            len(self._given) <= 1 and self._part.seen <= _ONE_MOMENT and elapsed_s <= _ONE_MOMENT_S
+            settings = self._reader.info.stk
+            assert settings is not None
+            sent = unpruned_filter(pruned, self._look.asked, settings, gh)
+            hint = self._reader.info.gh_index
+        elif (
+            self._looks
+            or not pruned.fresh
+            or (len(self._given) <= 1 and self._part.seen <= _ONE_MOMENT and elapsed_s <= _ONE_MOMENT_S)
         ):
             return False
         else:
@@ -135,11 +142,29 @@ class PrunedFind:
 
     def explained(self) -> Steps[Any]:
         """What the server says of the scan."""
+        if isinstance(self._part, _Nothing):  # it is asked after all, for what it would have said
+            self._part = SettledFind(self._reader, self._plan, self._options, stripped=False)
         return (yield from self._part.explained())
 
     def close(self) -> Steps[None]:
         """Let the server forget the cursor."""
         yield from self._part.close()
+
+
+class _Nothing:
+    """In the place of a scan: there are no documents, and no server is asked."""
+
+    cursor_id: int | None = 0
+    address: tuple[str, int] | None = None
+    seen = 0
+
+    def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:  # noqa: ARG002 - as in `Source`
+        return None
+        yield
+
+    def close(self) -> Steps[None]:
+        return
+        yield
 
 
 def _is_fresh(document: Mapping[str, Any]) -> bool:

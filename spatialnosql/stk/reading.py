@@ -5,8 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
+import bson
+from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
 
 from spatialnosql.errors import SpatialNoSQLError
@@ -73,6 +76,41 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     "$lt": (None, -1),
     "$eq": (0, 0),
 }
+
+
+_ONE = {"$eq", "$ne", "$gt", "$gte", "$lt", "$lte"}
+_SEVERAL = {"$in", "$nin", "$all"}
+_NESTS = {"$and", "$or", "$nor"}
+_MOST_NESTED = 10
+_PLAIN = str | bool | int | float | dt.datetime | DatetimeMS | ObjectId | None
+
+
+def is_surely_accepted(filters: Sequence[Mapping[str, Any]], depth: int = 0) -> bool:
+    """Whether a server takes these conditions for certain. One that it may refuse, it must see, or nobody is told."""
+    conditions = list(chain.from_iterable(one.items() for one in filters))
+    if depth == 0:
+        bson.encode({"": list(filters)})  # raises what sending them would
+    return depth <= _MOST_NESTED and all(_is_accepted(key, value, depth) for key, value in conditions)
+
+
+def _is_accepted(key: str, value: Any, depth: int) -> bool:
+    if "$" in key:
+        parts = value if key in _NESTS and isinstance(value, list) else []
+        return (
+            bool(parts)
+            and all(isinstance(part, Mapping) for part in parts)
+            and is_surely_accepted(parts, depth + 1)
+        )
+    if not isinstance(value, Mapping):
+        return isinstance(value, _PLAIN)
+    return all(
+        isinstance(operand, _PLAIN)
+        if name in _ONE
+        else name in _SEVERAL
+        and isinstance(operand, list)
+        and all(isinstance(one, _PLAIN) for one in operand)
+        for name, operand in value.items()
+    )
 
 
 def _conditions(value: Any) -> Sequence[Mapping[str, Any]]:

@@ -8,11 +8,14 @@ Whoever changes a sealed document takes the seal away, ``{$unset: {stk: ""}}``: 
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import bson
+from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 
 from spatialnosql.geohash import ALPHABET
@@ -22,6 +25,9 @@ from spatialnosql.stk.settings import CUBE_FIELD, SEAL_FIELD, StkSettings
 # type, its name if it stands in an array, and its bytes.
 SEED, END = struct.pack("<i", 0), struct.pack("<i", 0)
 NUMBER, STRING, ARRAY, DATE = (struct.pack("<i", kind) for kind in (10, 15, 25, 45))
+
+
+_FRESH = {"$in": [{"$type": f"${CUBE_FIELD}"}, ["missing", "null"]]}
 
 
 def seal_expression(settings: StkSettings, gh: str, cube: Any = f"${CUBE_FIELD}") -> dict[str, Any]:
@@ -47,8 +53,31 @@ def cube_expression(settings: StkSettings, gh: str) -> dict[str, Any]:
 
 def true_seal(settings: StkSettings, gh: str) -> dict[str, Any]:
     """The filter that documents without a seal, or with a true one, pass: a clause of the validator."""
-    fresh = {"$in": [{"$type": f"${CUBE_FIELD}"}, ["missing", "null"]]}
-    return {"$expr": {"$or": [fresh, {"$eq": [f"${SEAL_FIELD}", seal_expression(settings, gh)]}]}}
+    return {"$expr": {"$or": [_FRESH, {"$eq": [f"${SEAL_FIELD}", seal_expression(settings, gh)]}]}}
+
+
+def only_sealed_before(settings: StkSettings, shut_ms: int) -> dict[str, Any]:
+    """The filter that fresh documents of a time before a moment do not pass: a clause of the validator (`shutting`).
+
+    What is neither a date nor a list, in which there may be dates, meets no query by time, and may stay fresh. A list
+    is less than any date.
+    """
+    at = f"${settings.time}"
+    no_time = {"$not": [{"$in": [{"$type": at}, ["date", "array"]]}]}
+    return {"$expr": {"$or": [{"$not": [_FRESH]}, no_time, {"$gte": [at, DatetimeMS(shut_ms)]}]}}
+
+
+def shut_by(clause: Mapping[str, Any], settings: StkSettings) -> int | None:
+    """The moment of a clause of that kind; None if it is none."""
+    try:
+        moment = clause["$expr"]["$or"][2]["$gte"][1]
+    except (KeyError, IndexError, TypeError):
+        return None
+    if not isinstance(moment, dt.datetime | DatetimeMS):
+        return None
+    shut_ms = int(DatetimeMS(moment)) if isinstance(moment, dt.datetime) else int(moment)
+    wanted = only_sealed_before(settings, shut_ms)
+    return shut_ms if bson.encode(clause) == bson.encode(wanted) else None
 
 
 def seal_of(cube: int, at_ms: int, gh: str, words: Sequence[str]) -> int:

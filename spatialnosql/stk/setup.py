@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-import bson
 import numpy as np
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
@@ -16,12 +15,12 @@ from spatialnosql.geohash import strings_to_cells
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.steps import run
+from spatialnosql.stk.clauses import is_about_seals, is_either, set_clause
 from spatialnosql.stk.filter_store import GRACE_S, begin, forget, namespace_of, pause, rebuilding, resume
 from spatialnosql.stk.sealing import SEALED, rebuild, seal
 from spatialnosql.stk.seals import true_seal
 from spatialnosql.stk.settings import CUBE_FIELD, INDEX_NAME, STK_FIELD, StkSettings
 from spatialnosql.stk.sizes import chosen_sizes
-from spatialnosql.validator import check_validator
 
 _SAMPLE = 50_000
 _AS_STORED: CodecOptions[dict[str, Any]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
@@ -81,11 +80,14 @@ def prepare(
         if _stored(collection) == settings:
             rebuild(collection, info, settings)  # the filters were lost
         else:
+            if info.shut_ms is not None:
+                time.sleep(grace_s)  # for those who know it as shut still
+            set_clause(collection, is_either, None)
             collection.update_many(SEALED, {"$unset": {STK_FIELD: ""}})
     if state.settings != settings.digest:
         pause(collection)
         with rebuilding(collection, settings.digest):
-            _install(collection, None, info.gh)  # until it is done seals of neither kind are checked
+            set_clause(collection, is_either, None)  # until it is done seals of neither kind are checked
             collection.update_many(SEALED, {"$unset": {STK_FIELD: ""}})
     guarantee(collection, info.gh, settings)
 
@@ -97,7 +99,7 @@ def build_index(collection: Any, gh: str) -> None:
 
 def guarantee(collection: Any, gh: str, settings: StkSettings) -> None:
     """Let the server see to it that seals are true, and everyone know by which settings."""
-    _install(collection, settings, gh)
+    set_clause(collection, is_about_seals, true_seal(settings, gh))
     record(collection, settings)
 
 
@@ -115,7 +117,7 @@ def disable(collection: Any) -> None:
         raise UsageError(f"{info.namespace} is not set up for queries by place, time and words")
     pause(collection)
     metadata_collection(collection).update_one({"_id": info.namespace}, {"$unset": {"stk": ""}})
-    _install(collection, None, info.gh)
+    set_clause(collection, is_either, None)
     forget(collection)
     collection.update_many({STK_FIELD: {"$exists": True}}, {"$unset": {STK_FIELD: ""}})
     if INDEX_NAME in collection.index_information():
@@ -154,22 +156,3 @@ def _sized(collection: Any, info: CollectionInfo, settings: StkSettings) -> StkS
     total = collection.estimated_document_count()
     sizes = chosen_sizes(at_ms, cells, total, float(np.mean(words)) if words else 8.0)
     return replace(settings, **sizes)
-
-
-def _install(collection: Any, settings: StkSettings | None, gh: str) -> None:
-    """Set our clause in the validator, or take it out; what else is in it stays."""
-    (found,) = collection.database.list_collections(filter={"name": collection.name})
-    options = found.get("options", {})
-    check_validator(namespace_of(collection), options)
-    validator: Mapping[str, Any] = options.get("validator", {})
-    parts = list(validator["$and"]) if list(validator) == ["$and"] else [validator] if validator else []
-    kept = [part for part in parts if not _is_ours(part)]
-    wanted = [*kept, true_seal(settings, gh)] if settings is not None else kept
-    made = {"$and": wanted} if len(wanted) > 1 else wanted[0] if wanted else {}
-    if bson.encode(made) != bson.encode(validator):
-        collection.database.command("collMod", collection.name, validator=made)
-
-
-def _is_ours(part: Mapping[str, Any]) -> bool:
-    """Whether a clause of a validator is one about seals, of any settings."""
-    return f"${CUBE_FIELD}" in str(part) and "$toHashedIndexKey" in str(part)

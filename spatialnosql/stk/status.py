@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ class Status:
     publications: int
     paused: bool
     rebuilding: bool
+    shut_before: str | None
     writers: list[str]
 
     def to_document(self) -> dict[str, Any]:
@@ -38,6 +40,8 @@ class Status:
             f"filters {state}: {self.filter_cubes:,} cubes in {self.pieces:,} pieces, "
             f"{self.filter_bytes / 1e6:,.1f} MB; index {self.index_bytes / 1e6:,.1f} MB",
         ]
+        if self.shut_before is not None:
+            lines.append(f"shut: no fresh documents before {self.shut_before}")
         return [*lines, *(f"writing: {writer}" for writer in self.writers)]
 
 
@@ -70,5 +74,12 @@ def status(collection: Any, info: CollectionInfo) -> Status:
         int(state.get("tick", 0)),
         bool(state.get("paused", False)),
         state.get("rebuilding") is not None,
+        _moment(state.get("shut_ms")),
         [f"{one['what']} since {one['at']:%Y-%m-%d %H:%M} UTC" for one in state.get("writers", {}).values()],
     )
+
+
+def _moment(at_ms: int | None) -> str | None:
+    if at_ms is None:
+        return None
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.timezone.utc).isoformat()

@@ -1,4 +1,4 @@
-"""``spatialnosql stk enable | status | seal | rebuild | disable | find``: queries by place, time and words."""
+"""``spatialnosql stk ACTION``: queries by place, time and words; how a collection is set up for them and kept so."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from spatialnosql.steps import run as run_steps
 from spatialnosql.stk.sealing import rebuild, seal
 from spatialnosql.stk.settings import StkSettings
 from spatialnosql.stk.setup import disable, enable
+from spatialnosql.stk.shutting import reopen, shut
 from spatialnosql.stk.status import status
 from spatialnosql.subscriptions.text import TextRules
 from spatialnosql.target import add_target, opened_collection
@@ -33,6 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     helps = {
         "status": "what is sealed and what is fresh, how large the filters are, who writes to them",
         "seal": "put documents that came one by one into the filters; nightly, say",
+        "shut": "accept no unsealed documents of a time before a moment: queries of that time need not look for any",
+        "open": "accept unsealed documents of any time again",
         "rebuild": "make the filters anew from the documents, after deletions, a loss or a restore",
         "disable": "take index, validator, filters and seals away again",
     }
@@ -40,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_target(actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}."))
     actions.choices["rebuild"].add_argument(
         "--force", action="store_true", help="though writers are listed: they must be known to be dead"
+    )
+    for name in ("shut", "open"):
+        actions.choices[name].add_argument(
+            "--force", action="store_true", help="though another is at it: it must be known to be dead"
+        )
+    actions.choices["shut"].add_argument(
+        "--before", type=_moment, required=True, metavar="TIME", help="as in 2026-03-01T20:00:00Z"
     )
     _add_find(actions.add_parser("find", help="documents of a region and an interval with such words"))
     for action in actions.choices.values():
@@ -113,35 +123,44 @@ def _enable(collection: Any, args: argparse.Namespace) -> int:
 
 def _status(collection: Any, args: argparse.Namespace) -> int:
     found = status(collection, _info(collection))
-    print(json.dumps(found.to_document()) if args.json else "\n".join(found.lines()))
-    return EXIT_OK
+    return _said(args, found.to_document(), "\n".join(found.lines()))
 
 
 def _seal(collection: Any, args: argparse.Namespace) -> int:
     info = _info(collection)
     assert info.stk is not None
     sealed = seal(collection, info, info.stk, progress=True)
-    print(json.dumps({"sealed": sealed}) if args.json else f"{info.namespace}: {sealed:,} documents sealed")
-    return EXIT_OK
+    return _said(args, {"sealed": sealed}, f"{info.namespace}: {sealed:,} documents sealed")
+
+
+def _shut(collection: Any, args: argparse.Namespace) -> int:
+    info, before = _info(collection), args.before.isoformat()
+    assert info.stk is not None
+    shut(collection, info, info.stk, args.before, force=args.force)
+    words = f"{info.namespace}: before {before} only sealed documents are accepted"
+    return _said(args, {"shut_before": before}, words)
+
+
+def _open(collection: Any, args: argparse.Namespace) -> int:
+    reopen(collection, force=args.force)
+    return _said(args, {"shut_before": None}, f"{args.namespace}: documents of any time are accepted")
 
 
 def _rebuild(collection: Any, args: argparse.Namespace) -> int:
     info = _info(collection)
     assert info.stk is not None
     count = rebuild(collection, info, info.stk, force=args.force, progress=True)
-    print(
-        json.dumps({"documents": count}) if args.json else f"{info.namespace}: filters of {count:,} documents"
-    )
-    return EXIT_OK
+    return _said(args, {"documents": count}, f"{info.namespace}: filters of {count:,} documents")
 
 
 def _disable(collection: Any, args: argparse.Namespace) -> int:
     disable(collection)
-    print(
-        json.dumps({"disabled": args.namespace})
-        if args.json
-        else f"{args.namespace}: filters and seals are gone"
-    )
+    return _said(args, {"disabled": args.namespace}, f"{args.namespace}: filters and seals are gone")
+
+
+def _said(args: argparse.Namespace, document: dict[str, Any], words: str) -> int:
+    """What was done, for programs or for people."""
+    print(json.dumps(document) if args.json else words)
     return EXIT_OK
 
 
@@ -166,6 +185,8 @@ ACTIONS: dict[str, Callable[[Any, argparse.Namespace], int]] = {
     "enable": _enable,
     "status": _status,
     "seal": _seal,
+    "shut": _shut,
+    "open": _open,
     "rebuild": _rebuild,
     "disable": _disable,
     "find": _find,
