@@ -10,6 +10,7 @@ from spatialnosql.errors import UsageError
 FORMATS = ("png", "svg")
 COLOURS = {
     "swarm": "#2a7f62",
+    "swarm_single": "#8fc1a9",
     "static": "#9aa5b1",
     "local": "#e0a458",
     "global": "#4f7cac",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from spatialnosql.errors import UsageError
+
 
 @dataclass(frozen=True)
 class Options:
@@ -18,3 +20,13 @@ class Options:
     repeats: int = 3
     uri: str | None = None
     out: Path | None = None
+    only: tuple[str, ...] | None = None
+    """Parts of a benchmark that has several."""
+
+
+def chosen_parts(options: Options, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a benchmark's parts that are to be run: all, unless some were asked for."""
+    unknown = set(options.only or ()) - set(parts)
+    if unknown:
+        raise UsageError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    return options.only or parts

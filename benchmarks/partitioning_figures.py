@@ -36,6 +36,7 @@ def draw_curves(result: dict[str, Any], folder: Path) -> list[str]:
     return [
         name
         for stem, (part, key, title) in curves.items()
+        if part in result
         for name in _draw(folder / stem, result[part], key, title)
     ]
 

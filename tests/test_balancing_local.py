@@ -11,7 +11,7 @@ from partition_samples import sample_of
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.balancing.cell_loads import cell_loads, row_bytes
-from spatialnosql.subscriptions.balancing.local import LocalRules, adjust
+from spatialnosql.subscriptions.balancing.local import LocalRules, adjust_all
 from spatialnosql.subscriptions.balancing.migration import SELECTIONS, by_dynamic_programme, by_relative_cost
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
 from spatialnosql.subscriptions.balancing.policies import (
@@ -209,12 +209,12 @@ def test_adjusting_until_it_stops_evens_the_loads(select: str) -> None:
     for _ in range(60):
         dispatcher = Dispatcher(plan)
         dispatcher.insert(sample.table)
-        plan, one = adjust(
+        plan, now = adjust_all(
             plan, dispatcher, sample.objects, sample.table, loads, LocalRules(select=select, sigma=1.3)
         )
-        if one is None:
+        if not now:
             break
-        done.append(one)
+        done += now
         loads = loads_of(plan, sample.objects, sample.table)
     assert done
     assert everything_found(sample, plan)
@@ -227,9 +227,28 @@ def test_even_loads_are_left_alone() -> None:
     plan = make_plan("kdtree", sample, 3)
     dispatcher = Dispatcher(plan)
     dispatcher.insert(sample.table)
-    same, done = adjust(plan, dispatcher, sample.objects, sample.table, np.array([1.0, 1.1, 1.2]))
+    same, done = adjust_all(plan, dispatcher, sample.objects, sample.table, np.array([1.0, 1.1, 1.2]))
     assert same is plan
-    assert done is None
+    assert done == []
+
+
+def test_several_pairs_are_adjusted_at_once_and_no_partition_is_in_two() -> None:
+    sample = sample_of(8, objects=2000, count=600, side=32)
+    homes = (np.arange(sample.grid.cells) % 10).astype(np.int32) // 5  # all of it at two of six
+    plan = space_plan("two", sample.grid, homes, 6, sample.frequencies)
+    dispatcher = Dispatcher(plan)
+    dispatcher.insert(sample.table)
+    loads = loads_of(plan, sample.objects, sample.table)
+    after, done = adjust_all(plan, dispatcher, sample.objects, sample.table, loads, LocalRules(sigma=1.2))
+    assert sorted(one.source for one in done) == [0, 1]
+    taking = {one.target for one in done}
+    assert len(taking) == 2
+    assert not taking & {0, 1}
+    assert everything_found(sample, after)
+    evened = loads_of(after, sample.objects, sample.table)
+    for one in done:
+        assert evened[one.source] == pytest.approx(loads[one.source] / 2, rel=0.2)
+        assert evened[one.target] == pytest.approx(loads[one.source] / 2, rel=0.2)
 
 
 def test_phase_one_splits_by_text_where_the_product_says_so_and_merges_again() -> None:
@@ -241,20 +260,18 @@ def test_phase_one_splits_by_text_where_the_product_says_so_and_merges_again() -
     dispatcher.insert(sample.table)
     busy = np.array([1.0, 0.0])
     product = LocalRules(product=True, costs=costs)
-    split, done = adjust(plan, dispatcher, sample.objects, sample.table, busy, product)
-    assert done is not None
-    assert done.split
+    split, done = adjust_all(plan, dispatcher, sample.objects, sample.table, busy, product)
+    assert done[0].split
     assert everything_found(sample, split)
     pairs = LocalRules(costs=costs)
-    _, other = adjust(plan, dispatcher, sample.objects, sample.table, busy, pairs)
-    assert other is not None
-    assert not other.split
+    _, other = adjust_all(plan, dispatcher, sample.objects, sample.table, busy, pairs)
+    assert other
+    assert not other[0].split
     # Parted cells, of which both have a part: together they cost less by what an index does.
     again = Dispatcher(split)
     again.insert(sample.table)
-    merged, done = adjust(split, again, sample.objects, sample.table, busy, pairs)
-    assert done is not None
-    assert done.merged
+    merged, done = adjust_all(split, again, sample.objects, sample.table, busy, pairs)
+    assert done[0].merged
     assert everything_found(sample, merged)
 
 

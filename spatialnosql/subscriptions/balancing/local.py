@@ -1,4 +1,4 @@
-"""PS2Stream's local adjustment (section V.A): from the busiest partition to the idlest, in two phases.
+"""PS2Stream's local adjustment (section V.A): from busy partitions to idle ones, in two phases.
 
 I. Of the busiest partition's most loaded cells, one that is whole is parted by text, and one half of it moves, if the
    total load falls; one that is parted by text moves to where the rest of it is, if the total load falls.
@@ -78,32 +78,50 @@ class LocalRules:
         return SELECTIONS[self.select]
 
 
-def adjust(
+def adjust_all(
     plan: Plan,
     dispatcher: Dispatcher,
     objects: Objects,
     table: Table,
     busy: NDArray[np.float64],
     rules: LocalRules | None = None,
-) -> tuple[Plan, Adjustment | None]:
-    """The plan after one adjustment; the same and None if the loads, `busy` seconds each, are even enough.
+) -> tuple[Plan, list[Adjustment]]:
+    """The plan after the busiest gave to the idlest, the next busiest to the next idlest, and so on while they differ.
 
-    The dispatcher is that of the plan with the table inserted; the objects are recent ones.
+    The dispatcher is that of the plan with the table inserted; the objects are recent ones; `busy` is what the
+    partitions take for them, in seconds. The paper has one pair; no partition is in two, so each is as it was counted.
     """
     used = rules or LocalRules()
-    source, target = int(np.argmax(busy)), int(np.argmin(busy))
-    if busy[source] <= used.sigma * busy[target]:
+    order = np.argsort(-busy, kind="stable").tolist()
+    done = []
+    for source, target in zip(order[: busy.size // 2], order[::-1], strict=False):
+        plan, one = adjust(plan, dispatcher, objects, table, (source, target), busy, used)
+        if one is not None:
+            done.append(one)
+    return plan, done
+
+
+def adjust(
+    plan: Plan,
+    dispatcher: Dispatcher,
+    objects: Objects,
+    table: Table,
+    workers: tuple[int, int],
+    busy: NDArray[np.float64],
+    rules: LocalRules,
+) -> tuple[Plan, Adjustment | None]:
+    """The plan after one partition gave to another; the same and None if their loads are even enough."""
+    source, target = workers
+    if busy[source] <= rules.sigma * busy[target]:
         return plan, None
     loads = cell_loads(dispatcher, objects, table, source)
-    weights = loads.loads(used.costs, used.product)
+    weights = loads.loads(rules.costs, rules.product)
     whole = float(weights.sum())
     if whole <= 0:
         return plan, None
     # Half of what they differ by, in the unit of the cells' loads.
     least = whole * float(busy[source] - busy[target]) / 2 / float(busy[source])
-    plan, split, merged, gone = _phase_one(
-        plan, dispatcher, objects, table, loads, weights, (source, target), used
-    )
+    plan, split, merged, gone = _phase_one(plan, dispatcher, objects, table, loads, weights, workers, rules)
     still = weights.copy()
     still[[*split, *merged]] = 0.0
     chosen = np.zeros(0, dtype=np.int64)
@@ -112,9 +130,9 @@ def adjust(
         cells = np.flatnonzero((still > 0) & (still <= 2 * (least - gone)))
         sizes = loads.sizes[cells]
         problem = Problem(still[cells], sizes, least - gone)
-        if used.select == "DP":
+        if rules.select == "DP":
             sizes = -(-sizes // UNIT_BYTES)
-        chosen = cells[used.selection(still[cells], sizes, least - gone)]
+        chosen = cells[rules.selection(still[cells], sizes, least - gone)]
         if chosen.size:
             plan = move_cells(plan, chosen, source, target)
     moved = tuple(chosen.tolist())

@@ -6,6 +6,7 @@ next round. The simulator and the stream job drive the same policies.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,19 +16,25 @@ from numpy.typing import NDArray
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.balancing.extents import Spans
-from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust
-from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained
+from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust_all
+from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained, partition_loads
 from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy
 from spatialnosql.subscriptions.balancing.swarm import Swarm
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.grid_cells import Grid
 from spatialnosql.subscriptions.partitioning.load import Costs
 from spatialnosql.subscriptions.partitioning.plan import Plan
+from spatialnosql.subscriptions.partitioning.routes import join_objects
 from spatialnosql.subscriptions.table import Table
 
 QUICK_BETA = 4
 """SWARM's beta unless another is given. The paper has 20 and says that it matters little; but the throughput of a few
 micro-batches is noise, and in real Spark 20 of them passed without a move while one partition had all of a hot spot."""
+
+PERIOD = 5
+"""Local adjustment counts the objects of so many rounds."""
+FADING = 0.5
+"""What is left each round of how long partitions took before."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +98,9 @@ class SwarmPolicy:
         costs: Costs | None = None,
     ) -> None:
         self._grid, self._frequencies, self._costs = grid, frequencies, costs or Costs()
-        self.state = state or Swarm.start(grid.columns, grid.rows, workers, QUICK_BETA, cost="work")
+        self.state = state or Swarm.start(
+            grid.columns, grid.rows, workers, QUICK_BETA, cost="work", pairs=max(workers // 2, 1)
+        )
         self._plan = self.state.layout.to_plan(grid, frequencies)
 
     @property
@@ -100,7 +109,7 @@ class SwarmPolicy:
         return (Strategy(self._plan),)
 
     def end_round(self, seen: Round) -> list[str]:
-        """Count, fold, compare, and move at most once."""
+        """Count, fold, compare, and perhaps move."""
         placed = self._grid.cells_of(seen.objects)
         there = placed >= 0
         cells: NDArray[np.int64] = placed[there].astype(np.int64)
@@ -123,11 +132,18 @@ class SwarmPolicy:
 
 
 class LocalPolicy:
-    """Local adjustment (see `local`)."""
+    """Local adjustment (see `local`), by the objects of the last few rounds.
+
+    Definition 3 counts "a given time period". The objects of one round are few for thousands of cells: those that have
+    many by chance would be chosen, and moving them would help little. So loads are those of the last `PERIOD` rounds'
+    objects under the plan as it is now, each partition's times what it really took for what was counted.
+    """
 
     def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
         self._plan = plan
         self._rules = rules or LocalRules()
+        self._recent: deque[Objects] = deque(maxlen=PERIOD)
+        self._took, self._counted = np.zeros((2, plan.partitions))
         self.adjustments: list[Adjustment] = []
 
     @property
@@ -136,16 +152,29 @@ class LocalPolicy:
         return (Strategy(self._plan),)
 
     def end_round(self, seen: Round) -> list[str]:
-        """One adjustment, if the loads are too uneven."""
-        self._plan, done = adjust(
-            self._plan, seen.held.dispatchers[0], seen.objects, seen.table, seen.busy_s, self._rules
+        """Adjust the busiest partition and the idlest, the next busiest and the next idlest, while they differ."""
+        self._recent.append(seen.objects)
+        objects = join_objects(list(self._recent))
+        self._plan, done = adjust_all(
+            self._plan, seen.held.dispatchers[0], objects, seen.table, self._busy(seen, objects), self._rules
         )
-        if done is None:
-            return []
-        self.adjustments.append(done)
-        counts = [("split by text", done.split), ("merged", done.merged), ("moved", done.moved)]
-        said = ", ".join(f"{len(cells)} cells {word}" for word, cells in counts if cells)
-        return [f"{said} from partition {done.source} to {done.target}"]
+        self.adjustments += done
+        return [_told(one) for one in done]
+
+    def _busy(self, seen: Round, objects: Objects) -> NDArray[np.float64]:
+        """What the partitions would take for some objects, as the plan is now."""
+        partitions, costs = self._plan.partitions, self._rules.costs
+        self._took = FADING * self._took + seen.busy_s
+        self._counted = FADING * self._counted + partition_loads(seen.held, seen.objects, partitions, costs)
+        known = self._counted > 0
+        pace = np.divide(self._took, self._counted, out=np.ones(partitions), where=known)
+        return partition_loads(seen.held, objects, partitions, costs) * np.where(pace > 0, pace, 1.0)
+
+
+def _told(done: Adjustment) -> str:
+    counts = [("split by text", done.split), ("merged", done.merged), ("moved", done.moved)]
+    said = ", ".join(f"{len(cells)} cells {word}" for word, cells in counts if cells)
+    return f"{said} from partition {done.source} to {done.target}"
 
 
 class GlobalPolicy:
