@@ -6,8 +6,8 @@ those of the papers: see `adaptive_scenarios`. Variants:
 - ``static``: a grid by history, made by SWARM's own rounds over the load before the hot spot, the best of them; on
   Q3 and Q1 the planner `hybrid`
 - ``swarm``: SWARM from a cold start, cost of a partition by its work, half of the workers may give in a round;
-  ``swarm_single``: one gives, as in the paper; ``swarm_product``: one, and the paper's N x Q x R; ``static_product``: the
-  grid by history that this cost makes
+  ``swarm_single``: one gives, as in the paper; ``swarm_product``: one, and the paper's N x Q x R;
+  ``static_product``: the grid by history that this cost makes
 - ``local``, ``global``: PS2Stream's adjustments, beginning with the static plan
 
 ``swarm_vs_static``: units of work while the hot spots last, the mean over the scenarios. ``adjust_vs_none``: throughput

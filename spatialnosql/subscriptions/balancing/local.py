@@ -2,7 +2,8 @@
 
 I. Of the busiest partition's most loaded cells, one that is whole is parted by text, and one half of it moves, if the
    total load falls; one that is parted by text moves to where the rest of it is, if the total load falls.
-II. If the loads still differ too much, cells move: enough load, and as few bytes as possible (see `migration`).
+II. If the loads still differ too much, cells move: enough load, and as few bytes as possible (see `migration`, and
+    `marginal`, which is used).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.subscriptions.balancing.cell_loads import CellLoads, cell_loads
-from spatialnosql.subscriptions.balancing.migration import SELECTIONS, Select
+from spatialnosql.subscriptions.balancing.cell_loads import CellLoads, cell_loads, row_bytes, touching
+from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
+from spatialnosql.subscriptions.balancing.migration import SELECTIONS
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.assigning import lightest_first
@@ -27,6 +29,7 @@ from spatialnosql.subscriptions.table import Table
 
 SIGMA = 1.2
 """The busiest may take so many times what the idlest takes."""
+MARGINAL = "marginal"
 LOOKED_AT = 8
 """p: so many of the most loaded cells are looked at in phase I."""
 FALLS = 0.99
@@ -42,6 +45,11 @@ class Problem:
     loads: NDArray[np.float64]
     sizes: NDArray[np.int64]
     least: float
+
+    def in_units(self, select: str) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+        """As an algorithm takes it: the dynamic programme's time grows with the sizes."""
+        sizes = -(-self.sizes // UNIT_BYTES) if select == "DP" else self.sizes
+        return self.loads, sizes, self.least
 
 
 @dataclass(frozen=True)
@@ -67,15 +75,11 @@ class LocalRules:
 
     sigma: float = SIGMA
     looked_at: int = LOOKED_AT
-    select: str = "GR"
+    select: str = MARGINAL
+    """The algorithm of phase II: this, or one of `SELECTIONS`."""
     product: bool = False
     """Whether loads are definition 3's products."""
     costs: Costs = field(default_factory=Costs)
-
-    @property
-    def selection(self) -> Select:
-        """The algorithm of phase II."""
-        return SELECTIONS[self.select]
 
 
 def adjust_all(
@@ -127,12 +131,14 @@ def adjust(
     chosen = np.zeros(0, dtype=np.int64)
     problem = None
     if least - gone > 0:
-        cells = np.flatnonzero((still > 0) & (still <= 2 * (least - gone)))
-        sizes = loads.sizes[cells]
-        problem = Problem(still[cells], sizes, least - gone)
-        if rules.select == "DP":
-            sizes = -(-sizes // UNIT_BYTES)
-        chosen = cells[rules.selection(still[cells], sizes, least - gone)]
+        still[still > 2 * (least - gone)] = 0.0
+        cells = np.flatnonzero(still > 0)
+        problem = Problem(still[cells], loads.sizes[cells], least - gone)
+        if rules.select == MARGINAL:
+            theirs = touching(dispatcher, table, target)
+            chosen = by_marginal_cost(still, least - gone, loads.touching, theirs, row_bytes(table))
+        else:
+            chosen = cells[SELECTIONS[rules.select](*problem.in_units(rules.select))]
         if chosen.size:
             plan = move_cells(plan, chosen, source, target)
     moved = tuple(chosen.tolist())
