@@ -10,8 +10,15 @@ import pytest
 from partition_samples import sample_of
 
 from spatialnosql.errors import UsageError
-from spatialnosql.subscriptions.balancing.cell_loads import cell_loads, row_bytes
-from spatialnosql.subscriptions.balancing.local import LocalRules, adjust_all
+from spatialnosql.subscriptions.balancing.cell_loads import (
+    CellLoads,
+    Touching,
+    cell_loads,
+    row_bytes,
+    touching,
+)
+from spatialnosql.subscriptions.balancing.local import MARGINAL, LocalRules, adjust_all
+from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
 from spatialnosql.subscriptions.balancing.migration import SELECTIONS, by_dynamic_programme, by_relative_cost
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
 from spatialnosql.subscriptions.balancing.policies import (
@@ -191,6 +198,58 @@ def test_a_move_moves_all_that_a_partition_has_of_a_cell() -> None:
         move_cells(make_plan("salb", sample, 3), np.array([0]), 0, 1)
 
 
+def really_moved(chosen: np.ndarray, ours: Touching, theirs: Touching, sizes: np.ndarray) -> int:
+    """Bytes of the subscriptions that the target gets, each once, if it has them not."""
+    rows = np.unique(ours.rows[np.isin(ours.cells, chosen)])
+    return int(sizes[np.setdiff1d(rows, theirs.rows)].sum())
+
+
+def marginal_problem(seed: int) -> tuple[CellLoads, np.ndarray, Touching, np.ndarray]:
+    """What a partition has, its cells' loads, what the other has, and the subscriptions' sizes."""
+    sample = sample_of(seed, objects=2000, count=600, side=24)
+    dispatcher = Dispatcher(make_plan("kdtree", sample, 2))
+    dispatcher.insert(sample.table)
+    loads = cell_loads(dispatcher, sample.objects, sample.table, 0)
+    return loads, loads.loads(Costs()), touching(dispatcher, sample.table, 1), row_bytes(sample.table)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_by_marginal_cost_every_choice_is_the_best(seed: int) -> None:
+    """The same by hand: what is left of every cell's size is counted anew from the pairs, before each choice."""
+    loads, weights, theirs, sizes = marginal_problem(seed)
+    least = 0.3 * float(weights.sum())
+    chosen = by_marginal_cost(weights, least, loads.touching, theirs, sizes)
+    assert weights[chosen].sum() >= least
+    taken: list[int] = []
+    while weights[taken].sum() < least:
+        here = really_moved(np.array(taken), loads.touching, theirs, sizes)
+        left = {
+            cell: really_moved(np.array([*taken, cell]), loads.touching, theirs, sizes) - here
+            for cell in np.flatnonzero(weights).tolist()
+            if cell not in taken
+        }
+        best = min(left, key=lambda cell: (left[cell] / weights[cell], cell))
+        if weights[[*taken, best]].sum() >= least:
+            enough = [cell for cell in left if weights[[*taken, cell]].sum() >= least]
+            best = min(enough, key=lambda cell: (left[cell], cell))
+        taken.append(best)
+    assert set(taken) == set(chosen[weights[chosen] > 0].tolist())
+    moved = really_moved(np.array(taken), loads.touching, theirs, sizes)
+    assert really_moved(chosen, loads.touching, theirs, sizes) == moved > 0  # cells without load cost nothing
+
+
+def test_by_marginal_cost_less_is_really_moved_than_by_gr() -> None:
+    ours, greedy = 0, 0
+    for seed in range(8):
+        loads, weights, theirs, sizes = marginal_problem(seed)
+        least = 0.3 * float(weights.sum())
+        chosen = by_marginal_cost(weights, least, loads.touching, theirs, sizes)
+        ours += really_moved(chosen, loads.touching, theirs, sizes)
+        chosen = by_relative_cost(weights, loads.sizes, least)
+        greedy += really_moved(chosen, loads.touching, theirs, sizes)
+    assert ours < 0.95 * greedy
+
+
 # -- local adjustment --------------------------------------------------------------------------------------
 
 
@@ -198,7 +257,7 @@ def loads_of(plan: Plan, objects: Objects, table: Table) -> np.ndarray:
     return partition_loads(hold((Strategy(plan),), table), objects, plan.partitions, Costs())
 
 
-@pytest.mark.parametrize("select", SELECTIONS)
+@pytest.mark.parametrize("select", [MARGINAL, *SELECTIONS])
 def test_adjusting_until_it_stops_evens_the_loads(select: str) -> None:
     sample = sample_of(7, objects=2000, count=600, side=32)
     skewed = space_plan(
