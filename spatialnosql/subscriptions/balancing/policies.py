@@ -18,7 +18,7 @@ from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.balancing.extents import Spans
 from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust_all
 from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained, partition_loads
-from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy
+from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy, hold
 from spatialnosql.subscriptions.balancing.swarm import Swarm
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.grid_cells import Grid
@@ -35,6 +35,8 @@ PERIOD = 5
 """Local adjustment counts the objects of so many rounds."""
 FADING = 0.5
 """What is left each round of how long partitions took before."""
+PAYS = 0.99
+"""By local adjustment the busiest must have this share of what it had, at most."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,11 +134,15 @@ class SwarmPolicy:
 
 
 class LocalPolicy:
-    """Local adjustment (see `local`), by the objects of the last few rounds.
+    """Local adjustment (see `local`), by the objects of the last few rounds, and only where it pays.
 
     Definition 3 counts "a given time period". The objects of one round are few for thousands of cells: those that have
     many by chance would be chosen, and moving them would help little. So loads are those of the last `PERIOD` rounds'
     objects under the plan as it is now, each partition's times what it really took for what was counted.
+
+    Cells that move leave subscriptions behind at both partitions, which costs at every insertion and removal. A plan is
+    taken only if by all of this the busiest partition has less to do than before; else there is a rest of as many
+    rounds. The paper does not ask.
     """
 
     def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
@@ -144,6 +150,8 @@ class LocalPolicy:
         self._rules = rules or LocalRules()
         self._recent: deque[Objects] = deque(maxlen=PERIOD)
         self._took, self._counted = np.zeros((2, plan.partitions))
+        self._changing_s = 0.0
+        self._rest = 0
         self.adjustments: list[Adjustment] = []
 
     @property
@@ -153,22 +161,49 @@ class LocalPolicy:
 
     def end_round(self, seen: Round) -> list[str]:
         """Adjust the busiest partition and the idlest, the next busiest and the next idlest, while they differ."""
-        self._recent.append(seen.objects)
+        self._note(seen)
+        if self._rest:
+            self._rest -= 1
+            return []
         objects = join_objects(list(self._recent))
-        self._plan, done = adjust_all(
-            self._plan, seen.held.dispatchers[0], objects, seen.table, self._busy(seen, objects), self._rules
-        )
+        pace = self._pace()
+        busy = pace * self._loads(seen.held, objects)
+        plan, done = adjust_all(self._plan, seen.held.dispatchers[0], objects, seen.table, busy, self._rules)
+        if not done:
+            return []
+        after = pace * self._loads(hold((Strategy(plan),), seen.table), objects)
+        if after.max() > PAYS * busy.max():
+            self._rest = PERIOD
+            return []
+        self._plan = plan
         self.adjustments += done
         return [_told(one) for one in done]
 
-    def _busy(self, seen: Round, objects: Objects) -> NDArray[np.float64]:
-        """What the partitions would take for some objects, as the plan is now."""
-        partitions, costs = self._plan.partitions, self._rules.costs
+    def _note(self, seen: Round) -> None:
+        """What came, and what the partitions took for it beside what is counted."""
+        costs = self._rules.costs
+        changes_s = costs.insert_s * len(seen.added) + costs.delete_s * len(seen.removed)
+        # For an object and a subscription that is held: what `_loads` counts.
+        now = changes_s / max(len(seen.table), 1) / max(seen.weight * len(seen.objects), 1.0)
+        if self._recent:  # at first all of them came
+            self._changing_s = FADING * self._changing_s + (1 - FADING) * now
+        self._recent.append(seen.objects)
         self._took = FADING * self._took + seen.busy_s
-        self._counted = FADING * self._counted + partition_loads(seen.held, seen.objects, partitions, costs)
-        known = self._counted > 0
-        pace = np.divide(self._took, self._counted, out=np.ones(partitions), where=known)
-        return partition_loads(seen.held, objects, partitions, costs) * np.where(pace > 0, pace, 1.0)
+        self._counted = FADING * self._counted + self._loads(seen.held, seen.objects)
+
+    def _pace(self) -> NDArray[np.float64]:
+        """How long each partition took for what was counted; as all of them, for one that had nothing to do."""
+        known = (self._took > 0) & (self._counted > 0)
+        usual = float(self._took[known].sum() / self._counted[known].sum()) if known.any() else 1.0
+        pace = np.full(known.size, usual)
+        pace[known] = self._took[known] / self._counted[known]
+        return pace
+
+    def _loads(self, held: Held, objects: Objects) -> NDArray[np.float64]:
+        """What the partitions do for some objects, and for the subscriptions that come and go meanwhile."""
+        copies = np.array([rows.size for rows in held.rows])
+        counted = partition_loads(held, objects, self._plan.partitions, self._rules.costs)
+        return counted + self._changing_s * len(objects) * copies
 
 
 def _told(done: Adjustment) -> str:
