@@ -24,11 +24,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks import adaptive_spark
-from benchmarks.adaptive_runs import migration, run_hot_spot, run_planned
+from benchmarks.adaptive_runs import migration, run_hot_spot, run_planned, static_plans
 from benchmarks.adaptive_scenarios import days_scenario, hot_spots, q3_scenario, swarm_scenario
 from benchmarks.frame import aligned
 from benchmarks.options import Options, chosen_parts
+from spatialnosql.subscriptions.balancing.statistics import Cost
 from spatialnosql.subscriptions.balancing.timeline import ROUND_S
+from spatialnosql.subscriptions.partitioning.plan import Plan
 
 HOT_SPOTS = tuple(hot_spots(1))
 PLANNED = {"q3": q3_scenario, "days": days_scenario}
@@ -39,15 +41,18 @@ def run(options: Options) -> dict[str, Any]:
     parts = chosen_parts(options, PARTS)
     small = options.limit is not None
     scenarios: dict[str, Any] = {}
+    plans: dict[Cost, Plan] = {}
     for name in (name for name in HOT_SPOTS if name in parts):
         sizes = {"queries": options.limit} if options.limit is not None else {}
-        scenarios[name] = run_hot_spot(swarm_scenario(name, options.seed, **sizes), options.seed)
+        scenario = swarm_scenario(name, options.seed, **sizes)
+        plans = plans or static_plans(scenario, options.seed)
+        scenarios[name] = run_hot_spot(scenario, plans)
     ratios = {name: _ratios(one) for name, one in scenarios.items()}
     migrations = {}
-    for name, scenario in PLANNED.items():
+    for name, make in PLANNED.items():
         if name in parts:
             mu = {"mu": options.limit} if options.limit is not None else {}
-            scenarios[name], problems = run_planned(scenario(options.seed, **mu))
+            scenarios[name], problems = run_planned(make(options.seed, **mu))
             migrations[name] = migration(problems)
     result: dict[str, Any] = {
         "benchmark": "adaptive",

@@ -53,20 +53,29 @@ DEMAND = 0.7
 """Objects arrive at this share of what the static plan takes before anything happens: the latency's rate."""
 RECOVERED, SETTLED = 0.8, 10
 """After a step a variant has recovered when it is at this share of what the best one does in the last few rounds."""
-PLANNED_BY = 50_000
-"""Plans of Q1 and Q3 are made from so many objects."""
+PLANNED_BY = range(6_000, 6_006)
+"""Plans of Q1 and Q3 are made from the objects of these rounds: a day, and none of those that are run."""
 COMPARED = 1_000
 """So many objects of the last round are matched, and compared with one index of all."""
 
 
-def run_hot_spot(scenario: Scenario, seed: int) -> dict[str, Any]:
-    """All variants on one of SWARM's scenarios."""
+def country_grid() -> Grid:
+    """The cells of SWARM's scenarios."""
     west, south, east, north = UNITED_STATES
-    grid = Grid(west, south, east, north, SIDE, SIDE)
+    return Grid(west, south, east, north, SIDE, SIDE)
+
+
+def static_plans(scenario: Scenario, seed: int) -> dict[Cost, Plan]:
+    """The grids by history of one of SWARM's scenarios; before anything happens all of them are alike."""
+    table, objects = scenario.table.take(scenario.live(0)), history(seed, HISTORY)
+    costs: tuple[Cost, ...] = ("work", "product")
+    return {cost: by_history(country_grid(), table, objects, scenario.workers, cost) for cost in costs}
+
+
+def run_hot_spot(scenario: Scenario, plans: dict[Cost, Plan]) -> dict[str, Any]:
+    """All variants on one of SWARM's scenarios."""
+    grid, static, workers = country_grid(), plans["work"], scenario.workers
     ones = np.ones(1, dtype=np.int64)
-    table, objects, workers = scenario.table.take(scenario.live(0)), history(seed, HISTORY), scenario.workers
-    plans = {cost: by_history(grid, table, objects, workers, cost) for cost in ("work", "product")}
-    static = plans["work"]
 
     def swarm(cost: Cost, pairs: int) -> Policy:
         return SwarmPolicy(grid, workers, ones, Swarm.start(SIDE, SIDE, workers, cost=cost, pairs=pairs))
@@ -88,9 +97,7 @@ def run_hot_spot(scenario: Scenario, seed: int) -> dict[str, Any]:
 def run_planned(scenario: Scenario) -> tuple[dict[str, Any], list[Problem]]:
     """All variants on one of PS2Stream's scenarios, and what local adjustment had to choose from."""
     table = scenario.table.take(scenario.live(0))
-    first = scenario.objects(0)
-    objects = join_objects([first, *(scenario.objects(turn) for turn in range(1, PLANNED_BY // len(first)))])
-    sample = Sample.of(objects, table)
+    sample = Sample.of(join_objects([scenario.objects(turn) for turn in PLANNED_BY]), table)
     plan = make_plan("hybrid", sample, scenario.workers)
     local = LocalPolicy(plan)
     result = run_all(
@@ -156,7 +163,7 @@ def by_history(grid: Grid, table: Table, objects: Objects, workers: int, cost: C
     """SWARM's "static grid based on history": its own rounds over what was seen, and the best layout of all of them."""
     ones = np.ones(1, dtype=np.int64)
     spans = plain_spans(grid, table.bounds)
-    state = Swarm.start(grid.columns, grid.rows, workers, cost=cost).with_queries(spans)
+    state = Swarm.start(grid.columns, grid.rows, workers, cost=cost, pairs=workers // 2).with_queries(spans)
     cells = grid.cells_of(objects).astype(np.int64)
     held_by, costs = Workers.of(table, workers), Costs()
     best: tuple[float, Plan] | None = None
