@@ -24,7 +24,7 @@ from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.grid_cells import Grid
 from spatialnosql.subscriptions.partitioning.load import Costs
 from spatialnosql.subscriptions.partitioning.plan import Plan
-from spatialnosql.subscriptions.partitioning.routes import join_objects
+from spatialnosql.subscriptions.partitioning.routes import join_objects, take_objects
 from spatialnosql.subscriptions.table import Table
 
 QUICK_BETA = 4
@@ -35,8 +35,10 @@ PERIOD = 5
 """Local adjustment counts the objects of so many rounds."""
 FADING = 0.5
 """What is left each round of how long partitions took before."""
-PAYS = 0.99
-"""By local adjustment the busiest must have this share of what it had, at most."""
+RECENT = 10_000
+"""Of the objects of a round so many at most are counted."""
+REPAID = 10
+"""In so many rounds local adjustment must gain what the moving costs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class Round:
     removed: NDArray[np.float64]
     """And of those that went."""
     busy_s: NDArray[np.float64]
-    """What each partition took."""
+    """What each partition took for all objects of the round."""
     throughput: float
     """Objects a second of the whole, or anything that grows with it."""
     held: Held
@@ -140,9 +142,9 @@ class LocalPolicy:
     many by chance would be chosen, and moving them would help little. So loads are those of the last `PERIOD` rounds'
     objects under the plan as it is now, each partition's times what it really took for what was counted.
 
-    Cells that move leave subscriptions behind at both partitions, which costs at every insertion and removal. A plan is
-    taken only if by all of this the busiest partition has less to do than before; else there is a rest of as many
-    rounds. The paper does not ask.
+    Cells that move leave subscriptions at both partitions, which costs at every insertion and removal, and moving them
+    costs once. A plan is taken only if by all of this the busiest partition has less to do, and if that repays the
+    moving; else there is a rest of as many rounds. The paper does not ask.
     """
 
     def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
@@ -171,8 +173,10 @@ class LocalPolicy:
         plan, done = adjust_all(self._plan, seen.held.dispatchers[0], objects, seen.table, busy, self._rules)
         if not done:
             return []
-        after = pace * self._loads(hold((Strategy(plan),), seen.table), objects)
-        if after.max() > PAYS * busy.max():
+        held = hold((Strategy(plan),), seen.table)
+        after = pace * self._loads(held, objects)
+        gained_s = (1 - after.max() / busy.max()) * seen.busy_s.max() * REPAID
+        if gained_s <= self._moving_s(seen.held, held):
             self._rest = PERIOD
             return []
         self._plan = plan
@@ -187,9 +191,17 @@ class LocalPolicy:
         now = changes_s / max(len(seen.table), 1) / max(seen.weight * len(seen.objects), 1.0)
         if self._recent:  # at first all of them came
             self._changing_s = FADING * self._changing_s + (1 - FADING) * now
-        self._recent.append(seen.objects)
+        every = max(-(-len(seen.objects) // RECENT), 1)
+        some = take_objects(seen.objects, np.arange(0, len(seen.objects), every))
+        self._recent.append(some)
         self._took = FADING * self._took + seen.busy_s
-        self._counted = FADING * self._counted + self._loads(seen.held, seen.objects)
+        self._counted = FADING * self._counted + every * self._loads(seen.held, some)
+
+    def _moving_s(self, before: Held, after: Held) -> float:
+        """What moving to another plan costs the partition that gets most."""
+        pairs = zip(before.rows, after.rows, strict=True)
+        came = max(np.setdiff1d(now, old, assume_unique=True).size for old, now in pairs)
+        return self._rules.costs.insert_s * came
 
     def _pace(self) -> NDArray[np.float64]:
         """How long each partition took for what was counted; as all of them, for one that had nothing to do."""

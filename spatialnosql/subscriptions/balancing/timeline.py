@@ -227,7 +227,7 @@ class Timeline:
                 int(np.searchsorted(scenario.born, turn, side="right")),
                 scenario.table.bounds[added],
                 scenario.table.bounds[removed],
-                busy,
+                weight * busy,
                 throughput,
                 self.held,
             )
