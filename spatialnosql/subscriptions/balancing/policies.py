@@ -35,7 +35,7 @@ PERIOD = 5
 """Local adjustment counts the objects of so many rounds."""
 FADING = 0.5
 """What is left each round of how long partitions took before."""
-RECENT = 10_000
+RECENT = 20_000
 """Of the objects of a round so many at most are counted."""
 REPAID = 10
 """In so many rounds local adjustment must gain what the moving costs."""
@@ -140,7 +140,8 @@ class LocalPolicy:
 
     Definition 3 counts "a given time period". The objects of one round are few for thousands of cells: those that have
     many by chance would be chosen, and moving them would help little. So loads are those of the last `PERIOD` rounds'
-    objects under the plan as it is now, each partition's times what it really took for what was counted.
+    objects, half as many of each older round, under the plan as it is now; each partition's times what it really took
+    for what was counted.
 
     Cells that move leave subscriptions at both partitions, which costs at every insertion and removal, and moving them
     costs once. A plan is taken only if by all of this the busiest partition has less to do, and if that repays the
@@ -192,7 +193,8 @@ class LocalPolicy:
         if self._recent:  # at first all of them came
             self._changing_s = FADING * self._changing_s + (1 - FADING) * now
         every = max(-(-len(seen.objects) // RECENT), 1)
-        some = take_objects(seen.objects, np.arange(0, len(seen.objects), every))
+        some = _every(seen.objects, every)
+        self._recent = deque((_every(older, 2) for older in self._recent), maxlen=PERIOD)
         self._recent.append(some)
         self._took = FADING * self._took + seen.busy_s
         self._counted = FADING * self._counted + every * self._loads(seen.held, some)
@@ -216,6 +218,11 @@ class LocalPolicy:
         copies = np.array([rows.size for rows in held.rows])
         counted = partition_loads(held, objects, self._plan.partitions, self._rules.costs)
         return counted + self._changing_s * len(objects) * copies
+
+
+def _every(objects: Objects, step: int) -> Objects:
+    """Every so many-th of some objects."""
+    return take_objects(objects, np.arange(0, len(objects), step))
 
 
 def _told(done: Adjustment) -> str:
