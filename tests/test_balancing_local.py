@@ -10,13 +10,7 @@ import pytest
 from partition_samples import sample_of
 
 from spatialnosql.errors import UsageError
-from spatialnosql.subscriptions.balancing.cell_loads import (
-    CellLoads,
-    Touching,
-    cell_loads,
-    row_bytes,
-    touching,
-)
+from spatialnosql.subscriptions.balancing.cell_loads import CellCounter, CellLoads, Touching, row_bytes
 from spatialnosql.subscriptions.balancing.local import MARGINAL, LocalRules, adjust_all
 from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
 from spatialnosql.subscriptions.balancing.migration import SELECTIONS, by_dynamic_programme, by_relative_cost
@@ -114,7 +108,7 @@ def test_cell_loads_are_what_counting_pair_by_pair_gives(delta: float) -> None:
     spans, cells = plan.grid.spans_of(table.bounds), plan.grid.cells_of(objects)
     seen = 0
     for partition in range(3):
-        loads = cell_loads(dispatcher, objects, table, partition)
+        loads = CellCounter(dispatcher, objects, table).loads_of(partition)
         held: dict[int, set[int]] = {}
         filed: dict[tuple[int, int], int] = {}
         for row in range(len(table)):
@@ -209,8 +203,9 @@ def marginal_problem(seed: int) -> tuple[CellLoads, np.ndarray, Touching, np.nda
     sample = sample_of(seed, objects=2000, count=600, side=24)
     dispatcher = Dispatcher(make_plan("kdtree", sample, 2))
     dispatcher.insert(sample.table)
-    loads = cell_loads(dispatcher, sample.objects, sample.table, 0)
-    return loads, loads.loads(Costs()), touching(dispatcher, sample.table, 1), row_bytes(sample.table)
+    counter = CellCounter(dispatcher, sample.objects, sample.table)
+    loads = counter.loads_of(0)
+    return loads, loads.loads(Costs()), counter.touching(1), counter.sizes
 
 
 @pytest.mark.parametrize("seed", range(4))

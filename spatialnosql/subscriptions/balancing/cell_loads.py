@@ -61,36 +61,43 @@ def row_bytes(table: Table) -> NDArray[np.int64]:
     return np.asarray(16 + 4 + 32 + 8 + 4 * clauses + 4 * terms, dtype=np.int64)
 
 
-def cell_loads(dispatcher: Dispatcher, objects: Objects, table: Table, partition: int) -> CellLoads:
-    """The loads of a partition's cells; the table is what was inserted into the dispatcher."""
-    plan = dispatcher.plan
-    counts, homes = dispatcher.checks(objects)
-    cells = plan.grid.cells_of(objects)
-    owner = np.repeat(np.arange(len(objects)), np.diff(objects.offsets))
-    own = (homes == partition) & (counts > 0)
-    checks = np.bincount(cells[owner[own]], weights=counts[own], minlength=plan.grid.cells)
-    sent = np.unique(owner[own])
-    pairs = touching(dispatcher, table, partition)
-    return CellLoads(
-        np.bincount(cells[sent], minlength=plan.grid.cells).astype(np.int64),
-        checks.astype(np.int64),
-        np.bincount(pairs.cells, minlength=plan.grid.cells).astype(np.int64),
-        np.bincount(pairs.cells, weights=row_bytes(table)[pairs.rows], minlength=plan.grid.cells).astype(
-            np.int64
-        ),
-        pairs,
-    )
+class CellCounter:
+    """Counts the loads of partitions' cells; the table is what was inserted into the dispatcher."""
 
+    def __init__(self, dispatcher: Dispatcher, objects: Objects, table: Table) -> None:
+        self._plan, self._table = dispatcher.plan, table
+        self._spans = self._plan.grid.spans_of(table.bounds)
+        self._filed = filing_terms(table, self._plan.frequencies)
+        self.sizes = row_bytes(table)
+        """The bytes of every subscription."""
+        counts, homes = dispatcher.checks(objects)
+        owner = np.repeat(np.arange(len(objects)), np.diff(objects.offsets))
+        used = counts > 0
+        self._counts, self._homes, self._owner = counts[used], homes[used], owner[used]
+        self._cells = self._plan.grid.cells_of(objects)
 
-def touching(dispatcher: Dispatcher, table: Table, partition: int) -> Touching:
-    """The pairs of a partition; the table is what was inserted into the dispatcher."""
-    plan = dispatcher.plan
-    rows, cells = _pairs(
-        plan.grid.spans_of(table.bounds), plan.grid.columns, plan.leaf_of_cell, table.clauses,
-        filing_terms(table, plan.frequencies), plan.leaf_home, plan.leaf_map, plan.homes, plan.new_offsets,
-        plan.new_homes, partition,
-    )  # fmt: skip
-    return Touching(rows, cells)
+    def loads_of(self, partition: int) -> CellLoads:
+        """Those of a partition's cells."""
+        cells = self._plan.grid.cells
+        own = self._homes == partition
+        owner = self._owner[own]
+        pairs = self.touching(partition)
+        return CellLoads(
+            np.bincount(self._cells[np.unique(owner)], minlength=cells).astype(np.int64),
+            np.bincount(self._cells[owner], weights=self._counts[own], minlength=cells).astype(np.int64),
+            np.bincount(pairs.cells, minlength=cells).astype(np.int64),
+            np.bincount(pairs.cells, weights=self.sizes[pairs.rows], minlength=cells).astype(np.int64),
+            pairs,
+        )
+
+    def touching(self, partition: int) -> Touching:
+        """For which cells a partition holds which subscriptions."""
+        plan = self._plan
+        rows, cells = _pairs(
+            self._spans, plan.grid.columns, plan.leaf_of_cell, self._table.clauses, self._filed,
+            plan.leaf_home, plan.leaf_map, plan.homes, plan.new_offsets, plan.new_homes, partition,
+        )  # fmt: skip
+        return Touching(rows, cells)
 
 
 @compiled

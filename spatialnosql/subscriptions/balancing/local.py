@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.subscriptions.balancing.cell_loads import CellLoads, cell_loads, row_bytes, touching
+from spatialnosql.subscriptions.balancing.cell_loads import CellCounter, CellLoads
 from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
 from spatialnosql.subscriptions.balancing.migration import SELECTIONS
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
@@ -97,35 +97,43 @@ def adjust_all(
     """
     used = rules or LocalRules()
     order = np.argsort(-busy, kind="stable").tolist()
+    pairs = [
+        (source, target)
+        for source, target in zip(order[: busy.size // 2], order[::-1], strict=False)
+        if busy[source] > used.sigma * busy[target]
+    ]
+    counter = CellCounter(dispatcher, objects, table) if pairs else None
     done = []
-    for source, target in zip(order[: busy.size // 2], order[::-1], strict=False):
-        plan, one = adjust(plan, dispatcher, objects, table, (source, target), busy, used)
+    for workers in pairs:
+        assert counter is not None
+        plan, one = _adjust(plan, dispatcher, objects, table, counter, workers, busy, used)
         if one is not None:
             done.append(one)
     return plan, done
 
 
-def adjust(
+def _adjust(
     plan: Plan,
     dispatcher: Dispatcher,
     objects: Objects,
     table: Table,
+    counter: CellCounter,
     workers: tuple[int, int],
     busy: NDArray[np.float64],
     rules: LocalRules,
 ) -> tuple[Plan, Adjustment | None]:
-    """The plan after one partition gave to another; the same and None if their loads are even enough."""
+    """The plan after one partition gave to another; the same and None if it has nothing that could be given."""
     source, target = workers
-    if busy[source] <= rules.sigma * busy[target]:
-        return plan, None
-    loads = cell_loads(dispatcher, objects, table, source)
+    loads = counter.loads_of(source)
     weights = loads.loads(rules.costs, rules.product)
     whole = float(weights.sum())
     if whole <= 0:
         return plan, None
     # Half of what they differ by, in the unit of the cells' loads.
     least = whole * float(busy[source] - busy[target]) / 2 / float(busy[source])
-    plan, split, merged, gone = _phase_one(plan, dispatcher, objects, table, loads, weights, workers, rules)
+    plan, split, merged, gone = _phase_one(
+        plan, dispatcher, objects, table, counter, loads, weights, workers, rules
+    )
     still = weights.copy()
     still[[*split, *merged]] = 0.0
     chosen = np.zeros(0, dtype=np.int64)
@@ -135,8 +143,8 @@ def adjust(
         cells = np.flatnonzero(still > 0)
         problem = Problem(still[cells], loads.sizes[cells], least - gone)
         if rules.select == MARGINAL:
-            theirs = touching(dispatcher, table, target)
-            chosen = by_marginal_cost(still, least - gone, loads.touching, theirs, row_bytes(table))
+            theirs = counter.touching(target)
+            chosen = by_marginal_cost(still, least - gone, loads.touching, theirs, counter.sizes)
         else:
             chosen = cells[SELECTIONS[rules.select](*problem.in_units(rules.select))]
         if chosen.size:
@@ -152,6 +160,7 @@ def _phase_one(
     dispatcher: Dispatcher,
     objects: Objects,
     table: Table,
+    counter: CellCounter,
     loads: CellLoads,
     weights: NDArray[np.float64],
     workers: tuple[int, int],
@@ -174,7 +183,7 @@ def _phase_one(
                 split.append(cell)
                 gone += load
             continue
-        theirs = theirs or cell_loads(dispatcher, objects, table, target)
+        theirs = theirs or counter.loads_of(target)
         if theirs.subscriptions[cell] == 0:
             continue
         there = float(theirs.loads(rules.costs, rules.product)[cell])

@@ -35,6 +35,7 @@ def by_marginal_cost(
     by_cell = np.argsort(ours.cells, kind="stable")
     counts = np.bincount(ours.cells, minlength=loads.size)
     chosen = _choose(
+        np.flatnonzero(loads > 0),
         loads,
         least,
         np.concatenate([[0], np.cumsum(counts)]),
@@ -52,6 +53,7 @@ def by_marginal_cost(
 
 @compiled
 def _choose(
+    candidates: Array,
     loads: Array,
     least: float,
     ends: Array,
@@ -63,14 +65,14 @@ def _choose(
     left: Array,
 ) -> Array:
     """Choose cells one after the other; `there` and `left` are kept up to date."""
-    chosen = np.empty(loads.size, np.int64)
+    chosen = np.empty(candidates.size, np.int64)
     taken = np.zeros(loads.size, np.bool_)
     count, load = 0, 0.0
     while load < least:
         best, best_cost = -1, np.inf
         last, last_size = -1, np.inf  # the cheapest of those that suffice
-        for cell in range(loads.size):
-            if taken[cell] or loads[cell] <= 0:
+        for cell in candidates:
+            if taken[cell]:
                 continue
             if left[cell] / loads[cell] < best_cost:
                 best, best_cost = cell, left[cell] / loads[cell]
