@@ -22,6 +22,7 @@ from spatialnosql.subscriptions.balancing.policies import (
     object_work,
     plain_spans,
 )
+from spatialnosql.subscriptions.balancing.repartition import GlobalRules
 from spatialnosql.subscriptions.balancing.statistics import Cost
 from spatialnosql.subscriptions.balancing.strategies import Strategy, hold
 from spatialnosql.subscriptions.balancing.swarm import Swarm
@@ -55,6 +56,8 @@ RECOVERED, SETTLED = 0.8, 10
 """After a step a variant has recovered when it is at this share of what the best one does in the last few rounds."""
 PLANNED_BY = range(6_000, 6_006)
 """Plans of Q1 and Q3 are made from the objects of these rounds: a day, and none of those that are run."""
+LOOKED_EVERY = 40
+"""Global adjustment plans anew every so many rounds of a hot spot: ten minutes. The paper does it once a day."""
 COMPARED = 1_000
 """So many objects of the last round are matched, and compared with one index of all."""
 
@@ -87,7 +90,7 @@ def run_hot_spot(scenario: Scenario, plans: dict[Cost, Plan]) -> dict[str, Any]:
             "swarm": lambda: swarm("work", workers // 2),
             "swarm_single": lambda: swarm("work", 1),
             "local": lambda: LocalPolicy(static),
-            "global": lambda: GlobalPolicy(static),
+            "global": lambda: GlobalPolicy(static, GlobalRules(every=LOOKED_EVERY)),
             "static_product": lambda: Static(plans["product"]),
             "swarm_product": lambda: swarm("product", 1),
         },

@@ -39,6 +39,8 @@ RECENT = 20_000
 """Of the objects of a round so many at most are counted."""
 REPAID = 10
 """In so many rounds local adjustment must gain what the moving costs."""
+WORSE = 1.2
+"""If it did not pay, it is tried again at once when the busiest has so many times more of the mean than it had."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +147,7 @@ class LocalPolicy:
 
     Cells that move leave subscriptions at both partitions, which costs at every insertion and removal, and moving them
     costs once. A plan is taken only if by all of this the busiest partition has less to do, and if that repays the
-    moving; else there is a rest of as many rounds. The paper does not ask.
+    moving; else there is a rest of as many rounds, unless it gets worse. The paper does not ask.
     """
 
     def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
@@ -154,7 +156,7 @@ class LocalPolicy:
         self._recent: deque[Objects] = deque(maxlen=PERIOD)
         self._took, self._counted = np.zeros((2, plan.partitions))
         self._changing_s = 0.0
-        self._rest = 0
+        self._rest, self._refused = 0, 1.0
         self.adjustments: list[Adjustment] = []
 
     @property
@@ -165,7 +167,8 @@ class LocalPolicy:
     def end_round(self, seen: Round) -> list[str]:
         """Adjust the busiest partition and the idlest, the next busiest and the next idlest, while they differ."""
         self._note(seen)
-        if self._rest:
+        uneven = float(seen.busy_s.max() / max(seen.busy_s.mean(), 1e-12))
+        if self._rest and uneven < WORSE * self._refused:
             self._rest -= 1
             return []
         objects = join_objects(list(self._recent))
@@ -178,8 +181,9 @@ class LocalPolicy:
         after = pace * self._loads(held, objects)
         gained_s = (1 - after.max() / busy.max()) * seen.busy_s.max() * REPAID
         if gained_s <= self._moving_s(seen.held, held):
-            self._rest = PERIOD
+            self._rest, self._refused = PERIOD, uneven
             return []
+        self._rest = 0
         self._plan = plan
         self.adjustments += done
         return [_told(one) for one in done]
