@@ -434,6 +434,44 @@ def test_policies_move_subscriptions_and_lose_none(name: str) -> None:
         assert any("has ended" in one for one in said)
 
 
+def round_of(plan: Plan, sample: Sample, hot: float = 1.0) -> Round:
+    """A round in which nothing comes or goes; the first partition takes so many times what is counted."""
+    held = hold((Strategy(plan),), sample.table)
+    busy = partition_loads(held, sample.objects, plan.partitions, Costs())
+    busy[0] *= hot
+    nothing = np.zeros((0, 4))
+    numbers = np.arange(len(sample.table))
+    return Round(
+        sample.objects, 1.0, sample.table, numbers, numbers.size, nothing, nothing, busy, 1 / busy.max(), held
+    )
+
+
+def test_local_adjustment_moves_only_what_is_repaid_and_tries_again_when_it_gets_worse() -> None:
+    sample = sample_of(15, objects=2000, count=600, side=32)
+    plan = make_plan("kdtree", sample, 4)
+    dear, free = (LocalRules(sigma=1.01, costs=replace(Costs(), insert_s=cost)) for cost in (1e3, 0.0))
+    eager, careful = LocalPolicy(plan, free), LocalPolicy(plan, dear)
+    before = round_of(plan, sample).busy_s.max()
+    assert eager.end_round(round_of(plan, sample))
+    assert round_of(eager.strategies[0].plan, sample).busy_s.max() < before
+    assert careful.end_round(round_of(plan, sample)) == []
+    assert careful.strategies[0].plan is plan
+    resting = LocalPolicy(plan, dear)
+    resting.end_round(round_of(plan, sample))
+    resting._rules = free
+    assert resting.end_round(round_of(plan, sample)) == []  # not yet
+    assert resting.end_round(round_of(plan, sample, hot=8.0))
+
+
+def test_local_adjustment_goes_by_what_partitions_really_take() -> None:
+    """One on a slow machine gives, though by what is counted it has no more than the others."""
+    sample = sample_of(16, objects=2000, count=600, side=32)
+    policy = LocalPolicy(make_plan("hybrid", sample, 4), LocalRules(costs=replace(Costs(), insert_s=0.0)))
+    policy.end_round(round_of(policy.strategies[0].plan, sample, hot=3.0))
+    assert policy.adjustments
+    assert policy.adjustments[0].source == 0
+
+
 def test_an_unknown_policy_is_named() -> None:
     sample = sample_of(14)
     with pytest.raises(UsageError, match="no balance 'magic'; there are none, swarm"):
