@@ -138,6 +138,7 @@ def run_all(scenario: Scenario, policies: dict[str, Callable[[], Policy]]) -> di
     return {
         "workers": scenario.workers,
         "rounds": scenario.rounds,
+        "round_s": None if scenario.whole else ROUND_S,
         "hot": [first, last],
         "objects_a_round": len(scenario.objects(0)),
         "demand": demand,
