@@ -83,6 +83,7 @@ def _ratios(scenario: dict[str, Any]) -> dict[str, float]:
 
     return {
         "units_hot": ratio("units_hot"),
+        "units_hot_bound": float(of["static"]["units_hot_if_even"] / of["static"]["units_hot"]),
         "units": ratio("units"),
         "latency_hot": ratio("latency_us_hot"),
         "latency": ratio("latency_us"),

@@ -153,6 +153,7 @@ def figures(turns: list[Turn], first: int, last: int) -> dict[str, Any]:
     return {
         "units": mean(turns, lambda turn: turn.units),
         "units_hot": mean(turns, lambda turn: turn.units, first, last),
+        "units_hot_if_even": mean(turns, lambda turn: turn.units * turn.imbalance, first, last),
         "throughput": mean(turns, lambda turn: turn.throughput),
         "throughput_if_even": mean(turns, lambda turn: turn.throughput * turn.imbalance),
         "latency_us": mean(turns, lambda turn: turn.latency_us),
