@@ -59,7 +59,8 @@ def _draw(stem: Path, name: str, figures: dict[str, Any], round_s: float | None)
         else:
             panel.set_ylim(bottom=0)
     axes[0].set_title(f"{name}: {figures['workers']} workers (simulated)")
-    axes[0].legend(ncols=3, fontsize="small")
+    named = axes[0].get_legend_handles_labels()
+    figure.legend(*named, loc="outside lower center", ncols=4, fontsize="small")  # not over the curves
     axes[-1].set_xlabel("rounds" if round_s is None else "minutes")
     files = [stem.with_suffix(f".{kind}") for kind in FORMATS]
     for file in files:
