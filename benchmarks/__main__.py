@@ -102,6 +102,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--uri", help="use this MongoDB and start no cluster; server CPU is then unknown")
     parser.add_argument("--out", type=Path, metavar="DIR", help="for the figures of those that draw some")
+    parser.add_argument(
+        "--only",
+        type=lambda text: tuple(text.split(",")),
+        metavar="PART,...",
+        help="run only these parts, of those that have several (near, partitioning, adaptive)",
+    )
     parser.add_argument("--json", action="store_true", help="the last line of stdout is one JSON object")
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
     return parser
@@ -146,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             uri=resolve_uri(args.uri),
             out=args.out,
             load_order=args.load_order,
+            only=args.only,
         )
         for benchmark in chosen:
             print(f"benchmark {benchmark.name}: {benchmark.help}", file=sys.stderr, flush=True)

@@ -1,16 +1,17 @@
-"""What the `adaptive` benchmark simulates: SWARM's hot spots (its section 6.2) and PS2Stream's switching Q3 (VI.D).
+"""What the `adaptive` benchmark simulates: SWARM's hot spots (its section 6.2), PS2Stream's Q3 and days (VI.D).
 
 SWARM's: range queries without words over the United States, centred on objects, fewer than the paper's million and as
 much larger each. A hot spot is a square of 15 % of each side; up to 40 % of the objects go there, and within a minute
 as many queries come there as there were before. The towns are wider than those of the synthetic tweets, as metropolitan
 areas are.
 
-Q3: subscriptions of PS2Stream's kinds on synthetic tweets; every lifetime of a subscription (mu of them inserted) a
-tenth of the regions changes its kind.
+PS2Stream's: subscriptions of its kinds on synthetic tweets. Q3, of which a tenth of the regions changes its kind every
+lifetime of a subscription (mu of them inserted); and Q1 while days pass, with which it compares what migrations cost.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -25,9 +26,15 @@ from spatialnosql.subscriptions.strings import Strings
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.tweets import UNITED_STATES, World
 from spatialnosql.subscriptions.vocabulary import Vocabulary
-from spatialnosql.subscriptions.workloads import mixed_regions, subscriptions, switched_regions
+from spatialnosql.subscriptions.workloads import (
+    OBJECTS_PER_CHANGE,
+    Corpus,
+    mixed_regions,
+    subscriptions,
+    switched_regions,
+)
 
-SWARM_WORKERS, Q3_WORKERS = 22, 8
+SWARM_WORKERS, PS2STREAM_WORKERS = 22, 8
 ROUNDS = 240
 """Of 15 seconds: an hour."""
 HOT = (40, 200)
@@ -39,7 +46,12 @@ HOT_SIDE, MOST = 0.15, 0.4
 RAMP = 4
 """A hot spot's queries come within so many rounds: a minute."""
 WIDER = 4.0
-Q3_SUBSCRIPTIONS, Q3_ROUNDS, SWITCH_EVERY = 60_000, 100, 10
+SUBSCRIPTIONS, ROUNDS_PLANNED = 60_000, 100
+EXCHANGED = 10
+"""In so many rounds all subscriptions are exchanged."""
+HOURS_A_ROUND, BUSIEST_HOUR, QUIETEST = 4, 20, 0.2
+"""PS2Stream reads four hours of tweets at a time. How many come by local time is chosen: a fifth at eight in the
+morning of what comes at eight in the evening."""
 
 
 @dataclass(frozen=True)
@@ -190,30 +202,69 @@ def _squares(centres: NDArray[np.float64], queries: int) -> Table:
     )
 
 
-def q3_scenario(
-    seed: int, rounds: int = Q3_ROUNDS, mu: int = Q3_SUBSCRIPTIONS, sample: int = SAMPLE
+def q3_scenario(seed: int, rounds: int = ROUNDS_PLANNED, mu: int = SUBSCRIPTIONS) -> Scenario:
+    """Q3 in which a tenth of the regions switches while all subscriptions are exchanged once."""
+    corpus, _ = tweets(4 * mu, seed)
+    regions = [mixed_regions(seed)]
+    for step in range(-(-rounds // EXCHANGED)):
+        regions.append(switched_regions(regions[-1], 0.1, seed + step))
+    tables = [
+        subscriptions(corpus, "Q3", mu, seed + 100 * step, regions=own) for step, own in enumerate(regions)
+    ]
+
+    def chosen(draw: np.random.Generator, turn: int, count: int) -> NDArray[np.int64]:
+        del turn
+        return draw.integers(corpus.lng.size, size=count)
+
+    return _exchanged("q3", corpus, tables, rounds, mu, chosen, seed)
+
+
+def days_scenario(seed: int, rounds: int = ROUNDS_PLANNED, mu: int = SUBSCRIPTIONS) -> Scenario:
+    """Q1 while days pass, four hours a round: people are up in the east before they are in the west."""
+    corpus, _ = tweets(4 * mu, seed)
+    steps = -(-rounds // EXCHANGED) + 1
+    tables = [subscriptions(corpus, "Q1", mu, seed + 100 * step) for step in range(steps)]
+
+    def chosen(draw: np.random.Generator, turn: int, count: int) -> NDArray[np.int64]:
+        local_hours = HOURS_A_ROUND * turn + corpus.lng / 15.0
+        level = (1 + QUIETEST) / 2 + (1 - QUIETEST) / 2 * np.cos((local_hours - BUSIEST_HOUR) * np.pi / 12)
+        return np.asarray(draw.choice(corpus.lng.size, size=count, p=level / level.sum()), dtype=np.int64)
+
+    return _exchanged("days", corpus, tables, rounds, mu, chosen, seed)
+
+
+def _exchanged(
+    name: str,
+    corpus: Corpus,
+    tables: list[Table],
+    rounds: int,
+    mu: int,
+    chosen: Callable[[np.random.Generator, int, int], NDArray[np.int64]],
+    seed: int,
 ) -> Scenario:
-    """Q3 in which a tenth of the regions switches every `SWITCH_EVERY` rounds, in which all are exchanged."""
-    corpus, _ = tweets(max(4 * mu, 20 * sample), seed)
+    """Subscriptions of one table make room for those of the next, one after the other, within `EXCHANGED` rounds.
+
+    Five objects come for each subscription that comes or goes, as in PS2Stream's section VI.A.
+    """
     objects = objects_of(corpus)
-    regions = mixed_regions(seed)
-    steps = -(-rounds // SWITCH_EVERY)
-    tables, born = [subscriptions(corpus, "Q3", mu, seed, regions=regions)], [np.zeros(mu, dtype=np.int64)]
-    dies = [1 + np.arange(mu) * SWITCH_EVERY // mu]
-    for step in range(steps):
-        regions = switched_regions(regions, 0.1, seed + step)
-        tables.append(subscriptions(corpus, "Q3", mu, seed + 100 + step, regions=regions))
-        comes = 1 + step * SWITCH_EVERY + np.arange(mu) * SWITCH_EVERY // mu
-        born.append(comes)
-        dies.append(comes + SWITCH_EVERY)
+    comes = 1 + np.arange(mu) * EXCHANGED // mu
+    born = [np.zeros(mu, dtype=np.int64), *(comes + EXCHANGED * step for step in range(len(tables) - 1))]
+    dies = [comes, *(own + EXCHANGED for own in born[1:])]
     joined = Table.joined(tables)
     table = replace(joined, ids=Strings.of_numbers(0, len(joined)))
-    each = len(objects) // rounds
+    each = OBJECTS_PER_CHANGE * 2 * mu // EXCHANGED
 
     def of_round(turn: int) -> Objects:
-        rows = np.random.default_rng([seed, 24, turn]).integers(len(objects), size=min(sample, each * rounds))
-        return take_objects(objects, np.sort(rows))
+        return take_objects(objects, np.sort(chosen(np.random.default_rng([seed, 24, turn]), turn, each)))
 
     return Scenario(
-        "q3", rounds, table, np.concatenate(born), np.concatenate(dies), of_round, Q3_WORKERS, (1, rounds)
+        name,
+        rounds,
+        table,
+        np.concatenate(born),
+        np.concatenate(dies),
+        of_round,
+        PS2STREAM_WORKERS,
+        (1, rounds),
+        True,
     )

@@ -32,7 +32,7 @@ from benchmarks import frame
 from benchmarks.data import Points, load_points
 from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import Variant, compare
-from benchmarks.options import Options
+from benchmarks.options import Options, chosen_parts
 from benchmarks.sent import Recording, recording
 from benchmarks.worst import Measured, measure_worst, worst_keys, worst_lines
 from spatialnosql import SpatialCollection
@@ -105,6 +105,7 @@ class Asked:
 
 
 def run(options: Options) -> dict[str, Any]:
+    asked_for = chosen_parts(options, tuple(kind.name for kind in KINDS))
     points = load_points(options, ROWS)
     places = {"": dense_places(points, options.seed), "_empty": empty_places(points, options.seed)}
     queries: dict[str, Any] = {}
@@ -118,6 +119,8 @@ def run(options: Options) -> dict[str, Any]:
             _variant("rewritten", geohash, recorded),
         )
         for kind in KINDS:
+            if kind.name not in asked_for:
+                continue
             for suffix, chosen in places.items():
                 count = kind.places if options.limit is None else max(FEWEST_PLACES, kind.places // QUICK)
                 asked = [dataclasses.replace(place, kind=kind) for place in chosen[:count]]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from spatialnosql.errors import UsageError
+
 LOAD_ORDERS = ("ingest", "file", "curve")
 """In which order collections are filled: plain ones as the file is and ours along the curve, as `spatialnosql ingest`
 fills them; all as the file is, as a collection adopted in place was; or all along the curve."""
@@ -23,3 +25,13 @@ class Options:
     uri: str | None = None
     load_order: str = "ingest"
     out: Path | None = None
+    only: tuple[str, ...] | None = None
+    """Parts of a benchmark that has several."""
+
+
+def chosen_parts(options: Options, parts: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a benchmark's parts that are to be run: all, unless some were asked for."""
+    unknown = set(options.only or ()) - set(parts)
+    if unknown:
+        raise UsageError(f"no part {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
+    return options.only or parts

@@ -10,6 +10,7 @@ partition; what so many workers would do is computed from it: see `spatialnosql.
   of tweet-based ones (5 to 8). Its own default is ``anycast``: words hashed,
   subscriptions at the home of any of their words; ``hash`` files them under the rarest, as all others but SALB do
 
+Plans take turns ``--repeats`` times, and the least time of every batch counts. ``--only Q3,topics`` runs these parts.
 Every plan's matches of some of the objects are compared with those of one index of all. ``--out DIR`` draws the curves.
 """
 
@@ -17,13 +18,14 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from benchmarks.frame import aligned, cell_text
-from benchmarks.options import Options
+from benchmarks.options import Options, chosen_parts
 from benchmarks.partitioning_data import (
     numbered_from,
     objects_of,
@@ -39,7 +41,7 @@ from spatialnosql.subscriptions.partitioning.partitioned_index import Partitione
 from spatialnosql.subscriptions.partitioning.planners import make_plan
 from spatialnosql.subscriptions.partitioning.routes import merge_matches, take_objects
 from spatialnosql.subscriptions.partitioning.sample import Sample
-from spatialnosql.subscriptions.partitioning.simulator import Measured, measure, simulate
+from spatialnosql.subscriptions.partitioning.simulator import measure_by_turns, simulate
 from spatialnosql.subscriptions.table import Table
 from spatialnosql.subscriptions.workloads import KINDS, Corpus, Kind, subscriptions
 
@@ -49,6 +51,7 @@ VARIANTS = (
 BASELINES = ("metric", "kdtree")
 TOPIC_VARIANTS = ("hash", "anycast", "gc", "gfc", "gfcl", "gnfcl", "salb")
 WORKERS = 8
+PARTS = (*KINDS, "scaling", "topics", "tweets")
 SCALES = (8, 16, 32, 64)
 TOPIC_SCALES = (8, 16, 32, 64, 128, 256)
 SUBSCRIPTIONS, TRAINING, OBJECTS = 1_000_000, 100_000, 400_000
@@ -76,19 +79,19 @@ class Setting:
         expected = merge_matches([(rows, numbers.astype(np.int64))])
         dispatchers = workers // 2  # as PS2Stream's four for eight workers
         figures: dict[str, dict[str, Any]] = {}
-        measured: dict[str, Measured] = {}
+        indexes: dict[str, PartitionedIndex] = {}
         for name in names:
             print(f"  {name}, {workers} workers", file=sys.stderr, flush=True)
             begin = time.process_time()
             plan = make_plan(name, Sample.of(self.training, self.table), workers)
             planning_s = time.process_time() - begin
-            index = PartitionedIndex(plan, self.table)
-            found = index.match_objects(few)
-            measured[name] = measure(index, self.objects, self.added, self.repeats)
+            indexes[name] = PartitionedIndex(plan, self.table)
+            found = indexes[name].match_objects(few)
             figures[name] = {
                 **report(plan, self.objects, self.table, planning_s).to_document(),
                 "equal": all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)),
             }
+        measured = measure_by_turns(indexes, self.objects, self.added, self.repeats)
         rates = [
             simulate(one, dispatchers=dispatchers).throughput * one.objects / (one.objects + 2 * one.changes)
             for one in measured.values()
@@ -113,44 +116,36 @@ class Setting:
 
 
 def run(options: Options) -> dict[str, Any]:
+    parts = chosen_parts(options, PARTS)
     sizes = _sizes(options)
     total = sizes["training"] + sizes["objects"]
     corpus, world = tweets(total, options.seed)
     texts = corpus if options.data is None else read_texts(options.data, total, options.seed)
-    queries: dict[str, Any] = {
-        kind: {"variants": setting(texts, kind, sizes, options).run(VARIANTS, WORKERS)} for kind in KINDS
-    }
-    third = setting(texts, "Q3", sizes, options)
-    names = (*BASELINES, "hybrid")
-    scaling = {"8": {name: queries["Q3"]["variants"][name] for name in names}}
-    scaling |= {str(workers): third.run(names, workers) for workers in SCALES[1:]}
-    training, objects = _halves(corpus, sizes)
-    topics = Setting(
-        topic_subscriptions(world, corpus.vocabulary, sizes["topics"], options.seed),
-        training,
-        objects,
-        None,
-        options.repeats,
-    )
-    by_topic = {str(workers): topics.run(TOPIC_VARIANTS, workers) for workers in TOPIC_SCALES}
-    by_tweet = {
-        str(workers): replace(topics, table=tweet_subscriptions(corpus, sizes["topics"], options.seed)).run(
-            TOPIC_VARIANTS, workers
-        )
-        for workers in TOPIC_SCALES
-    }
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "partitioning",
         "n_points": sizes["objects"],
         "n_subscriptions": sizes["subscriptions"],
         "source": "tweets" if options.data is None else options.data.name,
         "workers": WORKERS,
-        "queries": queries,
-        "scaling": scaling,
-        "topics": by_topic,
-        "tweets": by_tweet,
-        **ratios(queries, by_topic, by_tweet),
+        "queries": {
+            kind: {"variants": setting(texts, kind, sizes, options).run(VARIANTS, WORKERS)}
+            for kind in KINDS
+            if kind in parts
+        },
     }
+    if "scaling" in parts:
+        third = setting(texts, "Q3", sizes, options)
+        result["scaling"] = {str(workers): third.run((*BASELINES, "hybrid"), workers) for workers in SCALES}
+    training, objects = _halves(corpus, sizes)
+    tables: dict[str, Callable[[], Table]] = {
+        "topics": lambda: topic_subscriptions(world, corpus.vocabulary, sizes["topics"], options.seed),
+        "tweets": lambda: tweet_subscriptions(corpus, sizes["topics"], options.seed),
+    }
+    for name, table in tables.items():
+        if name in parts:
+            anywhere = Setting(table(), training, objects, None, options.repeats)
+            result[name] = {str(workers): anywhere.run(TOPIC_VARIANTS, workers) for workers in TOPIC_SCALES}
+    result |= ratios(result)
     result["plots"] = _plots(result, options)
     return result
 
@@ -163,28 +158,26 @@ def setting(corpus: Corpus, kind: Kind, sizes: dict[str, int], options: Options)
     return Setting(table, training, objects, numbered_from(added, len(table)), options.repeats)
 
 
-def ratios(
-    queries: dict[str, Any], by_topic: dict[str, Any], by_tweet: dict[str, Any]
-) -> dict[str, dict[str, float]]:
+def ratios(result: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Hybrid beside the better of kd-tree and metric, and the best of all others; SALB beside hash."""
+    queries = result["queries"]
 
     def best(kind: str, names: tuple[str, ...]) -> float:
         figures = queries[kind]["variants"]
         return float(figures["hybrid"]["throughput"] / max(figures[name]["throughput"] for name in names))
 
     others = tuple(name for name in VARIANTS if name != "hybrid")
-    return {
-        "hybrid_vs_best_baseline": {kind: best(kind, BASELINES) for kind in queries},
-        "hybrid_vs_best_other": {kind: best(kind, others) for kind in queries},
-        **{
-            f"salb_vs_{name}{suffix}": {
+    found = {}
+    if queries:
+        found["hybrid_vs_best_baseline"] = {kind: best(kind, BASELINES) for kind in queries}
+        found["hybrid_vs_best_other"] = {kind: best(kind, others) for kind in queries}
+    for part, suffix in (("topics", ""), ("tweets", "_tweets")):
+        for name in ("hash", "anycast") if part in result else ():
+            found[f"salb_vs_{name}{suffix}"] = {
                 workers: figures["salb"]["throughput"] / figures[name]["throughput"]
-                for workers, figures in by_workers.items()
+                for workers, figures in result[part].items()
             }
-            for suffix, by_workers in (("", by_topic), ("_tweets", by_tweet))
-            for name in ("hash", "anycast")
-        },
-    }
+    return found
 
 
 def _sizes(options: Options) -> dict[str, int]:
@@ -228,6 +221,8 @@ def table(result: dict[str, Any]) -> str:
         rows += [[name, *(_cell(one[key]) for key in COLUMNS)] for name, one in part["variants"].items()]
         lines += [*aligned(rows), ""]
     for title, key in (("Q3", "scaling"), ("topics", "topics"), ("tweets", "tweets")):
+        if key not in result:
+            continue
         by_workers = result[key]
         names = list(next(iter(by_workers.values())))
         rows = [[f"{title}: tuples/s by workers", *by_workers]]

@@ -36,6 +36,7 @@ def draw_curves(result: dict[str, Any], folder: Path) -> list[str]:
     return [
         name
         for stem, (part, key, title) in curves.items()
+        if part in result
         for name in _draw(folder / stem, result[part], key, title)
     ]
 
@@ -60,7 +61,7 @@ def _draw(stem: Path, by_workers: dict[str, Any], key: str, title: str) -> list[
     axes.set_ylim(bottom=0)
     axes.set_xlabel("workers")
     axes.set_title(title)
-    axes.legend()
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))  # beside the curves, not over them
     files = [stem.with_suffix(f".{kind}") for kind in FORMATS]
     for file in files:
         figure.savefig(file)

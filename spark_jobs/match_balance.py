@@ -28,9 +28,6 @@ from spatialnosql.subscriptions.partitioning.planners import make_plan
 from spatialnosql.subscriptions.partitioning.sample import Sample
 from spatialnosql.subscriptions.table import Table
 
-LEVELS = (1.0, 0.8, 0.6, 0.4)
-"""The loads of levels of shedding, about: they set the segments of the buffer."""
-
 
 class StreamBalance:
     """The partitions of a stream."""
@@ -60,7 +57,7 @@ class StreamBalance:
         self._numbers: NDArray[np.int64]
         self._last: tuple[Table, NDArray[np.int64], int] | None = None
         self._moves: list[str] = []
-        self._shed, self._buffer = shed, Buffer.of(buffer, LEVELS) if shed else None
+        self._shed, self._waiting = shed, buffer
         self._level = Level(first_most=max(partitions - 1, 1))
         self.done = Balanced(balance, partitions)
 
@@ -124,15 +121,18 @@ class StreamBalance:
         shed = sum(sends for sends, _ in notes["shed"])
         self.done.shed += shed
         self.done.shed_objects += sum(objects for _, objects in notes["shed"])
-        if self._buffer is not None:
-            before, self._level = self._level, self._level.after(rows, self._buffer)
+        objects = watcher.objects()
+        if self._shed is not None and objects is not None:
+            routes = published.held.route(objects)
+            loads = self._level.loads(np.bincount(routes.rows, minlength=len(objects)))
+            before = self._level
+            self._level = before.after(rows, Buffer.of(self._waiting, loads))
             if before != self._level or shed:
                 print(
                     f"shedding: level {before.level} -> {self._level.level}, {shed:,} sends left out",
                     file=sys.stderr,
                     flush=True,
                 )
-        objects = watcher.objects()
         if objects is None:
             return
         self.busy_s = busy = watcher.busy_s()

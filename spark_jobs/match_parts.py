@@ -65,7 +65,7 @@ DEFAULT_PLANNER = "hybrid"
 MEMORY_SHARE = 0.5
 """Of the memory of a machine that the index may take, unless the user says how much."""
 SAMPLED = 50_000
-"""Objects that the plan is made from."""
+"""Objects that the plan is made from, about."""
 
 
 def choose(
@@ -167,8 +167,13 @@ def match_in_parts(
 
 
 def sampled(frame: DataFrame, matcher: Matcher) -> Objects:
-    """Some objects, as the planner sees them."""
-    rows = frame.limit(SAMPLED).toArrow().combine_chunks()
+    """Some objects of all there are, as the planner sees them: the first ones may be of one place or one day.
+
+    It costs a pass over the objects, and another to count them.
+    """
+    total = frame.count()
+    chosen = frame if total <= SAMPLED else frame.sample(fraction=SAMPLED / total, seed=1)
+    rows = chosen.toArrow().combine_chunks()
     batch = rows.to_batches()[0] if rows.num_rows else None
     if batch is None:
         nothing = np.zeros(0)

@@ -6,6 +6,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -130,3 +131,11 @@ def database(client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str,
         yield client[name]
     finally:
         client.drop_database(name)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Path:
+    """An empty folder for files that a stream reads."""
+    folder = tmp_path / "inbox"
+    folder.mkdir()
+    return folder

@@ -1,10 +1,12 @@
-"""Processes that are really killed."""
+"""Processes that are really killed, and waiting for what they do."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -27,3 +29,11 @@ def kill_all(pid: int) -> None:
     for one in [pid, *children(pid)]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(one, signal.SIGKILL)
+
+
+def eventually(what: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + 120
+    while not what():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.05)

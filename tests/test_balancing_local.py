@@ -10,8 +10,9 @@ import pytest
 from partition_samples import sample_of
 
 from spatialnosql.errors import UsageError
-from spatialnosql.subscriptions.balancing.cell_loads import cell_loads, row_bytes
-from spatialnosql.subscriptions.balancing.local import LocalRules, adjust
+from spatialnosql.subscriptions.balancing.cell_loads import CellCounter, CellLoads, Touching, row_bytes
+from spatialnosql.subscriptions.balancing.local import MARGINAL, LocalRules, adjust_all
+from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
 from spatialnosql.subscriptions.balancing.migration import SELECTIONS, by_dynamic_programme, by_relative_cost
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
 from spatialnosql.subscriptions.balancing.policies import (
@@ -107,7 +108,7 @@ def test_cell_loads_are_what_counting_pair_by_pair_gives(delta: float) -> None:
     spans, cells = plan.grid.spans_of(table.bounds), plan.grid.cells_of(objects)
     seen = 0
     for partition in range(3):
-        loads = cell_loads(dispatcher, objects, table, partition)
+        loads = CellCounter(dispatcher, objects, table).loads_of(partition)
         held: dict[int, set[int]] = {}
         filed: dict[tuple[int, int], int] = {}
         for row in range(len(table)):
@@ -191,6 +192,59 @@ def test_a_move_moves_all_that_a_partition_has_of_a_cell() -> None:
         move_cells(make_plan("salb", sample, 3), np.array([0]), 0, 1)
 
 
+def really_moved(chosen: np.ndarray, ours: Touching, theirs: Touching, sizes: np.ndarray) -> int:
+    """Bytes of the subscriptions that the target gets, each once, if it has them not."""
+    rows = np.unique(ours.rows[np.isin(ours.cells, chosen)])
+    return int(sizes[np.setdiff1d(rows, theirs.rows)].sum())
+
+
+def marginal_problem(seed: int) -> tuple[CellLoads, np.ndarray, Touching, np.ndarray]:
+    """What a partition has, its cells' loads, what the other has, and the subscriptions' sizes."""
+    sample = sample_of(seed, objects=2000, count=600, side=24)
+    dispatcher = Dispatcher(make_plan("kdtree", sample, 2))
+    dispatcher.insert(sample.table)
+    counter = CellCounter(dispatcher, sample.objects, sample.table)
+    loads = counter.loads_of(0)
+    return loads, loads.loads(Costs()), counter.touching(1), counter.sizes
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_by_marginal_cost_every_choice_is_the_best(seed: int) -> None:
+    """The same by hand: what is left of every cell's size is counted anew from the pairs, before each choice."""
+    loads, weights, theirs, sizes = marginal_problem(seed)
+    least = 0.3 * float(weights.sum())
+    chosen = by_marginal_cost(weights, least, loads.touching, theirs, sizes)
+    assert weights[chosen].sum() >= least
+    taken: list[int] = []
+    while weights[taken].sum() < least:
+        here = really_moved(np.array(taken), loads.touching, theirs, sizes)
+        left = {
+            cell: really_moved(np.array([*taken, cell]), loads.touching, theirs, sizes) - here
+            for cell in np.flatnonzero(weights).tolist()
+            if cell not in taken
+        }
+        best = min(left, key=lambda cell: (left[cell] / weights[cell], cell))
+        if weights[[*taken, best]].sum() >= least:
+            enough = [cell for cell in left if weights[[*taken, cell]].sum() >= least]
+            best = min(enough, key=lambda cell: (left[cell], cell))
+        taken.append(best)
+    assert set(taken) == set(chosen[weights[chosen] > 0].tolist())
+    moved = really_moved(np.array(taken), loads.touching, theirs, sizes)
+    assert really_moved(chosen, loads.touching, theirs, sizes) == moved > 0  # cells without load cost nothing
+
+
+def test_by_marginal_cost_less_is_really_moved_than_by_gr() -> None:
+    ours, greedy = 0, 0
+    for seed in range(8):
+        loads, weights, theirs, sizes = marginal_problem(seed)
+        least = 0.3 * float(weights.sum())
+        chosen = by_marginal_cost(weights, least, loads.touching, theirs, sizes)
+        ours += really_moved(chosen, loads.touching, theirs, sizes)
+        chosen = by_relative_cost(weights, loads.sizes, least)
+        greedy += really_moved(chosen, loads.touching, theirs, sizes)
+    assert ours < 0.95 * greedy
+
+
 # -- local adjustment --------------------------------------------------------------------------------------
 
 
@@ -198,7 +252,7 @@ def loads_of(plan: Plan, objects: Objects, table: Table) -> np.ndarray:
     return partition_loads(hold((Strategy(plan),), table), objects, plan.partitions, Costs())
 
 
-@pytest.mark.parametrize("select", SELECTIONS)
+@pytest.mark.parametrize("select", [MARGINAL, *SELECTIONS])
 def test_adjusting_until_it_stops_evens_the_loads(select: str) -> None:
     sample = sample_of(7, objects=2000, count=600, side=32)
     skewed = space_plan(
@@ -209,12 +263,12 @@ def test_adjusting_until_it_stops_evens_the_loads(select: str) -> None:
     for _ in range(60):
         dispatcher = Dispatcher(plan)
         dispatcher.insert(sample.table)
-        plan, one = adjust(
+        plan, now = adjust_all(
             plan, dispatcher, sample.objects, sample.table, loads, LocalRules(select=select, sigma=1.3)
         )
-        if one is None:
+        if not now:
             break
-        done.append(one)
+        done += now
         loads = loads_of(plan, sample.objects, sample.table)
     assert done
     assert everything_found(sample, plan)
@@ -227,9 +281,28 @@ def test_even_loads_are_left_alone() -> None:
     plan = make_plan("kdtree", sample, 3)
     dispatcher = Dispatcher(plan)
     dispatcher.insert(sample.table)
-    same, done = adjust(plan, dispatcher, sample.objects, sample.table, np.array([1.0, 1.1, 1.2]))
+    same, done = adjust_all(plan, dispatcher, sample.objects, sample.table, np.array([1.0, 1.1, 1.2]))
     assert same is plan
-    assert done is None
+    assert done == []
+
+
+def test_several_pairs_are_adjusted_at_once_and_no_partition_is_in_two() -> None:
+    sample = sample_of(8, objects=2000, count=600, side=32)
+    homes = (np.arange(sample.grid.cells) % 10).astype(np.int32) // 5  # all of it at two of six
+    plan = space_plan("two", sample.grid, homes, 6, sample.frequencies)
+    dispatcher = Dispatcher(plan)
+    dispatcher.insert(sample.table)
+    loads = loads_of(plan, sample.objects, sample.table)
+    after, done = adjust_all(plan, dispatcher, sample.objects, sample.table, loads, LocalRules(sigma=1.2))
+    assert sorted(one.source for one in done) == [0, 1]
+    taking = {one.target for one in done}
+    assert len(taking) == 2
+    assert not taking & {0, 1}
+    assert everything_found(sample, after)
+    evened = loads_of(after, sample.objects, sample.table)
+    for one in done:
+        assert evened[one.source] == pytest.approx(loads[one.source] / 2, rel=0.2)
+        assert evened[one.target] == pytest.approx(loads[one.source] / 2, rel=0.2)
 
 
 def test_phase_one_splits_by_text_where_the_product_says_so_and_merges_again() -> None:
@@ -241,20 +314,18 @@ def test_phase_one_splits_by_text_where_the_product_says_so_and_merges_again() -
     dispatcher.insert(sample.table)
     busy = np.array([1.0, 0.0])
     product = LocalRules(product=True, costs=costs)
-    split, done = adjust(plan, dispatcher, sample.objects, sample.table, busy, product)
-    assert done is not None
-    assert done.split
+    split, done = adjust_all(plan, dispatcher, sample.objects, sample.table, busy, product)
+    assert done[0].split
     assert everything_found(sample, split)
     pairs = LocalRules(costs=costs)
-    _, other = adjust(plan, dispatcher, sample.objects, sample.table, busy, pairs)
-    assert other is not None
-    assert not other.split
+    _, other = adjust_all(plan, dispatcher, sample.objects, sample.table, busy, pairs)
+    assert other
+    assert not other[0].split
     # Parted cells, of which both have a part: together they cost less by what an index does.
     again = Dispatcher(split)
     again.insert(sample.table)
-    merged, done = adjust(split, again, sample.objects, sample.table, busy, pairs)
-    assert done is not None
-    assert done.merged
+    merged, done = adjust_all(split, again, sample.objects, sample.table, busy, pairs)
+    assert done[0].merged
     assert everything_found(sample, merged)
 
 
@@ -361,6 +432,44 @@ def test_policies_move_subscriptions_and_lose_none(name: str) -> None:
         assert len(policy.adjustments) == len(said)
     if name == "global":
         assert any("has ended" in one for one in said)
+
+
+def round_of(plan: Plan, sample: Sample, hot: float = 1.0) -> Round:
+    """A round in which nothing comes or goes; the first partition takes so many times what is counted."""
+    held = hold((Strategy(plan),), sample.table)
+    busy = partition_loads(held, sample.objects, plan.partitions, Costs())
+    busy[0] *= hot
+    nothing = np.zeros((0, 4))
+    numbers = np.arange(len(sample.table))
+    return Round(
+        sample.objects, 1.0, sample.table, numbers, numbers.size, nothing, nothing, busy, 1 / busy.max(), held
+    )
+
+
+def test_local_adjustment_moves_only_what_is_repaid_and_tries_again_when_it_gets_worse() -> None:
+    sample = sample_of(15, objects=2000, count=600, side=32)
+    plan = make_plan("kdtree", sample, 4)
+    dear, free = (LocalRules(sigma=1.01, costs=replace(Costs(), insert_s=cost)) for cost in (1e3, 0.0))
+    eager, careful = LocalPolicy(plan, free), LocalPolicy(plan, dear)
+    before = round_of(plan, sample).busy_s.max()
+    assert eager.end_round(round_of(plan, sample))
+    assert round_of(eager.strategies[0].plan, sample).busy_s.max() < before
+    assert careful.end_round(round_of(plan, sample)) == []
+    assert careful.strategies[0].plan is plan
+    resting = LocalPolicy(plan, dear)
+    resting.end_round(round_of(plan, sample))
+    resting._rules = free
+    assert resting.end_round(round_of(plan, sample)) == []  # not yet
+    assert resting.end_round(round_of(plan, sample, hot=8.0))
+
+
+def test_local_adjustment_goes_by_what_partitions_really_take() -> None:
+    """One on a slow machine gives, though by what is counted it has no more than the others."""
+    sample = sample_of(16, objects=2000, count=600, side=32)
+    policy = LocalPolicy(make_plan("hybrid", sample, 4), LocalRules(costs=replace(Costs(), insert_s=0.0)))
+    policy.end_round(round_of(policy.strategies[0].plan, sample, hot=3.0))
+    assert policy.adjustments
+    assert policy.adjustments[0].source == 0
 
 
 def test_an_unknown_policy_is_named() -> None:

@@ -99,6 +99,34 @@ def test_the_level_follows_the_segments_of_the_buffer() -> None:
         assert level.most == expected
 
 
+def test_the_level_goes_on_only_while_it_gets_no_better() -> None:
+    buffer = Buffer(ideal=30, stable=70)
+    level = Level().after(150, buffer)
+    assert level.level == 1
+    level = level.after(120, buffer)  # overloaded still, but the queue is shorter
+    assert level.level == 1
+    level = level.after(120, buffer).after(130, buffer)
+    assert level.level == 3
+    level = level.after(20, buffer)
+    assert level.level == 2
+    level = level.after(25, buffer)  # nearly empty still, but the queue grows
+    assert level.level == 2
+    assert level.after(25, buffer).level == 1
+
+
+def test_the_loads_of_levels_are_the_sends_that_are_left() -> None:
+    made = dispatcher()
+    whole = made.route(SAMPLE.objects)
+    counts = np.bincount(whole.rows, minlength=len(SAMPLE.objects))
+    level = Level(first_most=4)
+    loads = level.loads(counts)
+    assert len(loads) == 5
+    assert loads[0] == whole.rows.size
+    for number, load in enumerate(loads):
+        most = Level(number, first_most=4).most
+        assert Shedding(most).limited([made], SAMPLE.objects, whole).rows.size == load
+
+
 @pytest.mark.parametrize("loads", [(1.0, 0.8, 0.6, 0.4), (1.0, 0.5), (10.0, 9.9, 3.0), (1.0,), (1.0, 1.0)])
 def test_no_single_level_leads_from_ideal_to_overload(loads: tuple[float, ...]) -> None:
     buffer = Buffer.of(1000, loads)

@@ -345,15 +345,16 @@ def test_a_single_cell_is_not_split_but_the_next_partition_is() -> None:
 # -- rounds ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("pairs", [1, 2])
 @pytest.mark.parametrize("cost", ["product", "work"])
-def test_rounds_spread_a_hot_spot_and_keep_their_books(cost: Cost) -> None:
+def test_rounds_spread_a_hot_spot_and_keep_their_books(cost: Cost, pairs: int) -> None:
     draw = np.random.default_rng(6)
     side, workers = 32, 4
-    state = Swarm.start(side, side, workers, beta=3, cost=cost)
+    state = Swarm.start(side, side, workers, beta=3, cost=cost, pairs=pairs)
     lows = draw.integers(0, 8, size=(300, 2))
     spans = np.stack([lows[:, 0], lows[:, 0] + 1, lows[:, 1], lows[:, 1] + 1], axis=1)
     state = state.with_queries(spans)
-    shares, moved = [], 0
+    shares, moved, most_between = [], 0, 0
     for _ in range(MERGED_EVERY + 20):
         columns, rows = draw.integers(0, 8, 400), draw.integers(0, 8, 400)  # one worker has all of it
         homes = np.array(state.layout.homes)[state.layout.partition_of_cell[rows * side + columns]]
@@ -362,6 +363,11 @@ def test_rounds_spread_a_hot_spot_and_keep_their_books(cost: Cost) -> None:
         state = state.with_points(columns, rows)
         state, moves = state.ended_round(spans, throughput=1 / most)
         moved += len(moves)
+        between = {(move.source, move.target) for move in moves}
+        most_between = max(most_between, len(between))
+        assert len({worker for pair in between for worker in pair}) == 2 * len(
+            between
+        )  # none is in two pairs
         check_cells(state.layout)
         assert all(0 <= worker < workers for worker in state.layout.homes)
         assert set(state.statistics) == set(state.layout.numbers)
@@ -372,3 +378,4 @@ def test_rounds_spread_a_hot_spot_and_keep_their_books(cost: Cost) -> None:
     assert shares[0] == 1.0
     assert min(shares[-20:]) < 0.4
     assert moved >= 3
+    assert most_between == pairs

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from partition_samples import sample_of
 
 from benchmarks import adaptive as benchmark
+from benchmarks import adaptive_runs
 from benchmarks.__main__ import main
-from benchmarks.adaptive import _run_all, by_history, figures, migration
-from benchmarks.adaptive_scenarios import history, hot_spots, q3_scenario, swarm_scenario
+from benchmarks.adaptive_runs import by_history, figures, migration, run_all
+from benchmarks.adaptive_scenarios import days_scenario, history, hot_spots, q3_scenario, swarm_scenario
 from spatialnosql.subscriptions.balancing.local import Problem
 from spatialnosql.subscriptions.balancing.policies import LocalPolicy, Static, SwarmPolicy
 from spatialnosql.subscriptions.balancing.strategies import Strategy, hold
@@ -101,7 +103,7 @@ def test_swarm_and_local_adjustment_follow_a_step() -> None:
     table = scenario.table.take(scenario.live(0))
     plan = by_history(grid, table, history(1, 4_000), scenario.workers, "work")
     ones = np.ones(1, dtype=np.int64)
-    result = _run_all(
+    result = run_all(
         scenario,
         {
             "static": lambda: Static(plan),
@@ -141,12 +143,22 @@ def test_scenarios_are_what_they_say() -> None:
         )
 
 
-def test_q3_exchanges_its_subscriptions_and_keeps_their_number() -> None:
-    scenario = q3_scenario(1, rounds=20, mu=300, sample=200)
+@pytest.mark.parametrize("make", [q3_scenario, days_scenario])
+def test_subscriptions_are_exchanged_and_five_objects_come_for_each_change(make: Any) -> None:
+    scenario = make(1, rounds=20, mu=300)
     sizes = [scenario.live(turn).size for turn in range(20)]
     assert max(sizes) - min(sizes) <= 60
     assert np.intersect1d(scenario.live(0), scenario.live(19)).size == 0
     assert (np.diff(scenario.born) >= 0).all()
+    objects = sum(len(scenario.objects(turn)) for turn in range(1, 11))
+    changes = sum(np.setxor1d(scenario.live(turn), scenario.live(turn - 1)).size for turn in range(1, 11))
+    assert objects == 5 * changes
+
+
+def test_days_pass_from_east_to_west() -> None:
+    scenario = days_scenario(1, rounds=20, mu=4_000)
+    morning, evening = scenario.objects(2), scenario.objects(5)  # 8 and 20 o'clock at longitude 0
+    assert evening.lng.mean() > morning.lng.mean() + 1
 
 
 def test_means_and_migration_costs() -> None:
@@ -167,12 +179,13 @@ def test_the_benchmark_says_what_the_contract_asks_for(
     """All scenarios, very small, drawn."""
     small = partial(swarm_scenario, rounds=8, sample=300)
     monkeypatch.setattr(benchmark, "swarm_scenario", small)
-    monkeypatch.setattr(benchmark, "q3_scenario", partial(q3_scenario, rounds=8, sample=300))
+    planned = {"q3": partial(q3_scenario, rounds=8), "days": partial(days_scenario, rounds=8)}
+    monkeypatch.setattr(benchmark, "PLANNED", planned)
     for name, value in (("SIDE", 32), ("HISTORY", 1000), ("HISTORY_ROUNDS", 3)):
-        monkeypatch.setattr(benchmark, name, value)
+        monkeypatch.setattr(adaptive_runs, name, value)
     assert main(["adaptive", "--limit", "400", "--json", "--out", str(tmp_path)]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert set(result["queries"]) == {"one", "normal", "step", "overlapping", "consecutive", "q3"}
+    assert set(result["queries"]) == {"one", "normal", "step", "overlapping", "consecutive", "q3", "days"}
     for scenario in result["queries"].values():
         assert {"static", "swarm", "local", "global"} <= set(scenario["variants"])
         for name, variant in scenario["variants"].items():
@@ -181,8 +194,13 @@ def test_the_benchmark_says_what_the_contract_asks_for(
             assert len(scenario["timelines"][name]["moved_bytes"]) == 8
     assert result["swarm_vs_static"] > 0
     assert result["adjust_vs_none"] > 0
-    assert len(list(tmp_path.glob("adaptive_*.png"))) == len(list(tmp_path.glob("*.svg"))) == 6
+    assert result["adjust_bound"] >= 1
+    assert len(list(tmp_path.glob("adaptive_*.png"))) == len(list(tmp_path.glob("*.svg"))) == 7
     assert "swarm_vs_static" in benchmark.table(result)
+    assert main(["adaptive", "--limit", "400", "--only", "q3", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out.splitlines()[-1])["queries"]) == {"q3"}
+    assert main(["adaptive", "--only", "q4"]) != 0
+    assert "no part q4; there are one, normal" in capsys.readouterr().err
 
 
 def test_batches_of_objects_are_joined() -> None:

@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from bson import ObjectId
@@ -22,7 +24,7 @@ from pymongo.database import Database
 from pyspark.sql import SparkSession
 from spark_options import QUICK_JAVA, QUICK_START
 
-from spark_jobs import match_job
+from spark_jobs import match_job, match_parts
 from spark_jobs.match_parts import choose
 from spark_jobs.session import build_session
 from spatialnosql.cli import main
@@ -321,6 +323,21 @@ def test_subscriptions_in_partitions(
     assert match.stored() == expected
     assert (outcome["rows"], outcome["pairs"]) == (1550, len(expected))
     assert not (index / "partitions").exists()
+
+
+def test_plans_are_made_from_objects_of_everywhere(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first thousand objects are in the west; a plan that has seen only them knows nothing of the east."""
+    monkeypatch.setattr(match_parts, "SAMPLED", 400)
+    reads = SimpleNamespace(read=lambda texts: (np.arange(len(texts) + 1), np.zeros(len(texts), np.int32)))
+    monkeypatch.setattr(match_parts, "index_reader", lambda _: SimpleNamespace(terms=reads))
+    columns = "id __id", "'a' __text", "id / 100 __lng", "0D __lat", "0L __at"
+    frame = spark.range(2_000, numPartitions=4).selectExpr(*columns)
+    found = match_parts.sampled(frame, SimpleNamespace(now_ms=0))
+    assert 300 < len(found) < 500
+    assert np.ptp(found.lng) > 19
+    assert len(match_parts.sampled(frame.limit(300), SimpleNamespace(now_ms=0))) == 300
 
 
 def test_partitions_into_parquet_when_the_index_does_not_fit(match: Match, tmp_path: Path) -> None:

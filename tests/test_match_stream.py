@@ -27,7 +27,7 @@ from match_workload import (
     stored_pairs,
     write_lines,
 )
-from processes import kill_all
+from processes import eventually, kill_all
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -64,13 +64,6 @@ def alerts(database: Database[dict[str, Any]]) -> Iterator[Subscriptions]:
 
 
 @pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def stream(
     spark: SparkSession,
     cluster: Any,
@@ -101,13 +94,6 @@ def run_again(checkpoint: Path) -> None:
     last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
     for path in commits.glob(f"*{last}*"):
         path.unlink()
-
-
-def eventually(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)
 
 
 # -- a folder ----------------------------------------------------------------------------------------------

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from match_workload import Pair, brute_force, random_objects, random_subscription, stored_pairs, write_lines
-from processes import kill_all
+from processes import eventually, kill_all
 from pymongo import MongoClient
 from pymongo.database import Database
 from pyspark.sql import SparkSession
@@ -81,13 +80,6 @@ def alerts(database: Database[dict[str, Any]]) -> Iterator[Subscriptions]:
     made.drop()
 
 
-@pytest.fixture
-def inbox(tmp_path: Path) -> Path:
-    folder = tmp_path / "inbox"
-    folder.mkdir()
-    return folder
-
-
 def job_of(alerts: Subscriptions, inbox: Path, tmp_path: Path, **more: Any) -> StreamJob:
     return StreamJob(
         alerts.collection.full_name,
@@ -97,13 +89,6 @@ def job_of(alerts: Subscriptions, inbox: Path, tmp_path: Path, **more: Any) -> S
         trigger_ms=50,
         **more,
     )
-
-
-def eventually(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)
 
 
 def test_partitions_that_move_all_the_time_lose_nothing_and_tell_nothing_twice(

@@ -9,12 +9,13 @@ definition 3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.subscriptions.compiled import compiled
-from spatialnosql.subscriptions.kernel import Array, Whole
+from spatialnosql.subscriptions.kernel import Array, Whole, longer
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.dispatcher import Dispatcher
 from spatialnosql.subscriptions.partitioning.homes import home_of
@@ -23,6 +24,13 @@ from spatialnosql.subscriptions.partitioning.placing import filing_terms
 from spatialnosql.subscriptions.table import Table
 
 Floats = NDArray[np.float64]
+
+
+class Touching(NamedTuple):
+    """For which cells a partition holds which subscriptions: pairs, by subscription."""
+
+    rows: NDArray[np.int64]
+    cells: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +45,7 @@ class CellLoads:
     """n_q: subscriptions that the partition holds for the cell."""
     sizes: NDArray[np.int64]
     """S: the bytes of those."""
+    touching: Touching
 
     def loads(self, costs: Costs, product: bool = False) -> Floats:
         """L of every cell in seconds for the sample."""
@@ -52,32 +61,47 @@ def row_bytes(table: Table) -> NDArray[np.int64]:
     return np.asarray(16 + 4 + 32 + 8 + 4 * clauses + 4 * terms, dtype=np.int64)
 
 
-def cell_loads(dispatcher: Dispatcher, objects: Objects, table: Table, partition: int) -> CellLoads:
-    """The loads of a partition's cells; the table is what was inserted into the dispatcher."""
-    plan = dispatcher.plan
-    counts, homes = dispatcher.checks(objects)
-    cells = plan.grid.cells_of(objects)
-    owner = np.repeat(np.arange(len(objects)), np.diff(objects.offsets))
-    own = (homes == partition) & (counts > 0)
-    checks = np.bincount(cells[owner[own]], weights=counts[own], minlength=plan.grid.cells)
-    sent = np.unique(owner[own])
-    held, sizes = np.zeros((2, plan.grid.cells), dtype=np.int64)
-    filed = filing_terms(table, plan.frequencies)
-    _held_by_cell(
-        plan.grid.spans_of(table.bounds), plan.grid.columns, plan.leaf_of_cell, table.clauses, filed,
-        plan.leaf_home, plan.leaf_map, plan.homes, plan.new_offsets, plan.new_homes,
-        row_bytes(table), partition, held, sizes,
-    )  # fmt: skip
-    return CellLoads(
-        np.bincount(cells[sent], minlength=plan.grid.cells).astype(np.int64),
-        checks.astype(np.int64),
-        held,
-        sizes,
-    )
+class CellCounter:
+    """Counts the loads of partitions' cells; the table is what was inserted into the dispatcher."""
+
+    def __init__(self, dispatcher: Dispatcher, objects: Objects, table: Table) -> None:
+        self._plan, self._table = dispatcher.plan, table
+        self._spans = self._plan.grid.spans_of(table.bounds)
+        self._filed = filing_terms(table, self._plan.frequencies)
+        self.sizes = row_bytes(table)
+        """The bytes of every subscription."""
+        counts, homes = dispatcher.checks(objects)
+        owner = np.repeat(np.arange(len(objects)), np.diff(objects.offsets))
+        used = counts > 0
+        self._counts, self._homes, self._owner = counts[used], homes[used], owner[used]
+        self._cells = self._plan.grid.cells_of(objects)
+
+    def loads_of(self, partition: int) -> CellLoads:
+        """Those of a partition's cells."""
+        cells = self._plan.grid.cells
+        own = self._homes == partition
+        owner = self._owner[own]
+        pairs = self.touching(partition)
+        return CellLoads(
+            np.bincount(self._cells[np.unique(owner)], minlength=cells).astype(np.int64),
+            np.bincount(self._cells[owner], weights=self._counts[own], minlength=cells).astype(np.int64),
+            np.bincount(pairs.cells, minlength=cells).astype(np.int64),
+            np.bincount(pairs.cells, weights=self.sizes[pairs.rows], minlength=cells).astype(np.int64),
+            pairs,
+        )
+
+    def touching(self, partition: int) -> Touching:
+        """For which cells a partition holds which subscriptions."""
+        plan = self._plan
+        rows, cells = _pairs(
+            self._spans, plan.grid.columns, plan.leaf_of_cell, self._table.clauses, self._filed,
+            plan.leaf_home, plan.leaf_map, plan.homes, plan.new_offsets, plan.new_homes, partition,
+        )  # fmt: skip
+        return Touching(rows, cells)
 
 
 @compiled
-def _held_by_cell(
+def _pairs(
     spans: Array,
     columns: int,
     leaf_of_cell: Array,
@@ -88,12 +112,10 @@ def _held_by_cell(
     homes: Array,
     new_offsets: Array,
     new_homes: Array,
-    sizes_of_rows: Array,
     partition: Whole,
-    held: Array,
-    sizes: Array,
-) -> None:
-    """Count every subscription in the cells for which the partition holds it."""
+) -> tuple[Array, Array]:
+    rows, cells = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    used = 0
     for i in range(spans.shape[0]):
         for part in range(2):
             for row in range(spans[i, 2], spans[i, 3] + 1):
@@ -110,5 +132,8 @@ def _held_by_cell(
                                 own = True
                                 break
                     if own:
-                        held[cell] += 1
-                        sizes[cell] += sizes_of_rows[i]
+                        if used == rows.size:
+                            rows, cells = longer(rows, used + 1), longer(cells, used + 1)
+                        rows[used], cells[used] = i, cell
+                        used += 1
+    return rows[:used].copy(), cells[:used].copy()

@@ -1,8 +1,9 @@
-"""PS2Stream's local adjustment (section V.A): from the busiest partition to the idlest, in two phases.
+"""PS2Stream's local adjustment (section V.A): from busy partitions to idle ones, in two phases.
 
 I. Of the busiest partition's most loaded cells, one that is whole is parted by text, and one half of it moves, if the
    total load falls; one that is parted by text moves to where the rest of it is, if the total load falls.
-II. If the loads still differ too much, cells move: enough load, and as few bytes as possible (see `migration`).
+II. If the loads still differ too much, cells move: enough load, and as few bytes as possible (see `migration`, and
+    `marginal`, which is used).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spatialnosql.subscriptions.balancing.cell_loads import CellLoads, cell_loads
-from spatialnosql.subscriptions.balancing.migration import SELECTIONS, Select
+from spatialnosql.subscriptions.balancing.cell_loads import CellCounter, CellLoads
+from spatialnosql.subscriptions.balancing.marginal import by_marginal_cost
+from spatialnosql.subscriptions.balancing.migration import SELECTIONS
 from spatialnosql.subscriptions.balancing.plan_edits import move_cells, split_cell_by_text
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.assigning import lightest_first
@@ -27,6 +29,7 @@ from spatialnosql.subscriptions.table import Table
 
 SIGMA = 1.2
 """The busiest may take so many times what the idlest takes."""
+MARGINAL = "marginal"
 LOOKED_AT = 8
 """p: so many of the most loaded cells are looked at in phase I."""
 FALLS = 0.99
@@ -42,6 +45,11 @@ class Problem:
     loads: NDArray[np.float64]
     sizes: NDArray[np.int64]
     least: float
+
+    def in_units(self, select: str) -> tuple[NDArray[np.float64], NDArray[np.int64], float]:
+        """As an algorithm takes it: the dynamic programme's time grows with the sizes."""
+        sizes = -(-self.sizes // UNIT_BYTES) if select == "DP" else self.sizes
+        return self.loads, sizes, self.least
 
 
 @dataclass(frozen=True)
@@ -67,54 +75,78 @@ class LocalRules:
 
     sigma: float = SIGMA
     looked_at: int = LOOKED_AT
-    select: str = "GR"
+    select: str = MARGINAL
+    """The algorithm of phase II: this, or one of `SELECTIONS`."""
     product: bool = False
     """Whether loads are definition 3's products."""
     costs: Costs = field(default_factory=Costs)
 
-    @property
-    def selection(self) -> Select:
-        """The algorithm of phase II."""
-        return SELECTIONS[self.select]
 
-
-def adjust(
+def adjust_all(
     plan: Plan,
     dispatcher: Dispatcher,
     objects: Objects,
     table: Table,
     busy: NDArray[np.float64],
     rules: LocalRules | None = None,
-) -> tuple[Plan, Adjustment | None]:
-    """The plan after one adjustment; the same and None if the loads, `busy` seconds each, are even enough.
+) -> tuple[Plan, list[Adjustment]]:
+    """The plan after the busiest gave to the idlest, the next busiest to the next idlest, and so on while they differ.
 
-    The dispatcher is that of the plan with the table inserted; the objects are recent ones.
+    The dispatcher is that of the plan with the table inserted; the objects are recent ones; `busy` is what the
+    partitions take for them, in seconds. The paper has one pair; no partition is in two, so each is as it was counted.
     """
     used = rules or LocalRules()
-    source, target = int(np.argmax(busy)), int(np.argmin(busy))
-    if busy[source] <= used.sigma * busy[target]:
-        return plan, None
-    loads = cell_loads(dispatcher, objects, table, source)
-    weights = loads.loads(used.costs, used.product)
+    order = np.argsort(-busy, kind="stable").tolist()
+    pairs = [
+        (source, target)
+        for source, target in zip(order[: busy.size // 2], order[::-1], strict=False)
+        if busy[source] > used.sigma * busy[target]
+    ]
+    counter = CellCounter(dispatcher, objects, table) if pairs else None
+    done = []
+    for workers in pairs:
+        assert counter is not None
+        plan, one = _adjust(plan, dispatcher, objects, table, counter, workers, busy, used)
+        if one is not None:
+            done.append(one)
+    return plan, done
+
+
+def _adjust(
+    plan: Plan,
+    dispatcher: Dispatcher,
+    objects: Objects,
+    table: Table,
+    counter: CellCounter,
+    workers: tuple[int, int],
+    busy: NDArray[np.float64],
+    rules: LocalRules,
+) -> tuple[Plan, Adjustment | None]:
+    """The plan after one partition gave to another; the same and None if it has nothing that could be given."""
+    source, target = workers
+    loads = counter.loads_of(source)
+    weights = loads.loads(rules.costs, rules.product)
     whole = float(weights.sum())
     if whole <= 0:
         return plan, None
     # Half of what they differ by, in the unit of the cells' loads.
     least = whole * float(busy[source] - busy[target]) / 2 / float(busy[source])
     plan, split, merged, gone = _phase_one(
-        plan, dispatcher, objects, table, loads, weights, (source, target), used
+        plan, dispatcher, objects, table, counter, loads, weights, workers, rules
     )
     still = weights.copy()
     still[[*split, *merged]] = 0.0
     chosen = np.zeros(0, dtype=np.int64)
     problem = None
     if least - gone > 0:
-        cells = np.flatnonzero((still > 0) & (still <= 2 * (least - gone)))
-        sizes = loads.sizes[cells]
-        problem = Problem(still[cells], sizes, least - gone)
-        if used.select == "DP":
-            sizes = -(-sizes // UNIT_BYTES)
-        chosen = cells[used.selection(still[cells], sizes, least - gone)]
+        still[still > 2 * (least - gone)] = 0.0
+        cells = np.flatnonzero(still > 0)
+        problem = Problem(still[cells], loads.sizes[cells], least - gone)
+        if rules.select == MARGINAL:
+            theirs = counter.touching(target)
+            chosen = by_marginal_cost(still, least - gone, loads.touching, theirs, counter.sizes)
+        else:
+            chosen = cells[SELECTIONS[rules.select](*problem.in_units(rules.select))]
         if chosen.size:
             plan = move_cells(plan, chosen, source, target)
     moved = tuple(chosen.tolist())
@@ -128,6 +160,7 @@ def _phase_one(
     dispatcher: Dispatcher,
     objects: Objects,
     table: Table,
+    counter: CellCounter,
     loads: CellLoads,
     weights: NDArray[np.float64],
     workers: tuple[int, int],
@@ -150,7 +183,7 @@ def _phase_one(
                 split.append(cell)
                 gone += load
             continue
-        theirs = theirs or cell_loads(dispatcher, objects, table, target)
+        theirs = theirs or counter.loads_of(target)
         if theirs.subscriptions[cell] == 0:
             continue
         there = float(theirs.loads(rules.costs, rules.product)[cell])

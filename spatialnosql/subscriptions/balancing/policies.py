@@ -6,6 +6,7 @@ next round. The simulator and the stream job drive the same policies.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,19 +16,31 @@ from numpy.typing import NDArray
 
 from spatialnosql.errors import UsageError
 from spatialnosql.subscriptions.balancing.extents import Spans
-from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust
-from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained
-from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy
+from spatialnosql.subscriptions.balancing.local import Adjustment, LocalRules, adjust_all
+from spatialnosql.subscriptions.balancing.repartition import GlobalRules, considered, drained, partition_loads
+from spatialnosql.subscriptions.balancing.strategies import Held, Strategies, Strategy, hold
 from spatialnosql.subscriptions.balancing.swarm import Swarm
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.grid_cells import Grid
 from spatialnosql.subscriptions.partitioning.load import Costs
 from spatialnosql.subscriptions.partitioning.plan import Plan
+from spatialnosql.subscriptions.partitioning.routes import join_objects, take_objects
 from spatialnosql.subscriptions.table import Table
 
 QUICK_BETA = 4
 """SWARM's beta unless another is given. The paper has 20 and says that it matters little; but the throughput of a few
 micro-batches is noise, and in real Spark 20 of them passed without a move while one partition had all of a hot spot."""
+
+PERIOD = 5
+"""Local adjustment counts the objects of so many rounds."""
+FADING = 0.5
+"""What is left each round of how long partitions took before."""
+RECENT = 20_000
+"""Of the objects of a round so many at most are counted."""
+REPAID = 10
+"""In so many rounds local adjustment must gain what the moving costs."""
+WORSE = 1.2
+"""If it did not pay, it is tried again at once when the busiest has so many times more of the mean than it had."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +62,7 @@ class Round:
     removed: NDArray[np.float64]
     """And of those that went."""
     busy_s: NDArray[np.float64]
-    """What each partition took."""
+    """What each partition took for all objects of the round."""
     throughput: float
     """Objects a second of the whole, or anything that grows with it."""
     held: Held
@@ -91,7 +104,9 @@ class SwarmPolicy:
         costs: Costs | None = None,
     ) -> None:
         self._grid, self._frequencies, self._costs = grid, frequencies, costs or Costs()
-        self.state = state or Swarm.start(grid.columns, grid.rows, workers, QUICK_BETA, cost="work")
+        self.state = state or Swarm.start(
+            grid.columns, grid.rows, workers, QUICK_BETA, cost="work", pairs=max(workers // 2, 1)
+        )
         self._plan = self.state.layout.to_plan(grid, frequencies)
 
     @property
@@ -100,7 +115,7 @@ class SwarmPolicy:
         return (Strategy(self._plan),)
 
     def end_round(self, seen: Round) -> list[str]:
-        """Count, fold, compare, and move at most once."""
+        """Count, fold, compare, and perhaps move."""
         placed = self._grid.cells_of(seen.objects)
         there = placed >= 0
         cells: NDArray[np.int64] = placed[there].astype(np.int64)
@@ -123,11 +138,25 @@ class SwarmPolicy:
 
 
 class LocalPolicy:
-    """Local adjustment (see `local`)."""
+    """Local adjustment (see `local`), by the objects of the last few rounds, and only where it pays.
+
+    Definition 3 counts "a given time period". The objects of one round are few for thousands of cells: those that have
+    many by chance would be chosen, and moving them would help little. So loads are those of the last `PERIOD` rounds'
+    objects, half as many of each older round, under the plan as it is now; each partition's times what it really took
+    for what was counted.
+
+    Cells that move leave subscriptions at both partitions, which costs at every insertion and removal, and moving them
+    costs once. A plan is taken only if by all of this the busiest partition has less to do, and if that repays the
+    moving; else there is a rest of as many rounds, unless it gets worse. The paper does not ask.
+    """
 
     def __init__(self, plan: Plan, rules: LocalRules | None = None) -> None:
         self._plan = plan
         self._rules = rules or LocalRules()
+        self._recent: deque[Objects] = deque(maxlen=PERIOD)
+        self._took, self._counted = np.zeros((2, plan.partitions))
+        self._changing_s = 0.0
+        self._rest, self._refused = 0, 1.0
         self.adjustments: list[Adjustment] = []
 
     @property
@@ -136,16 +165,74 @@ class LocalPolicy:
         return (Strategy(self._plan),)
 
     def end_round(self, seen: Round) -> list[str]:
-        """One adjustment, if the loads are too uneven."""
-        self._plan, done = adjust(
-            self._plan, seen.held.dispatchers[0], seen.objects, seen.table, seen.busy_s, self._rules
-        )
-        if done is None:
+        """Adjust the busiest partition and the idlest, the next busiest and the next idlest, while they differ."""
+        self._note(seen)
+        uneven = float(seen.busy_s.max() / max(seen.busy_s.mean(), 1e-12))
+        if self._rest and uneven < WORSE * self._refused:
+            self._rest -= 1
             return []
-        self.adjustments.append(done)
-        counts = [("split by text", done.split), ("merged", done.merged), ("moved", done.moved)]
-        said = ", ".join(f"{len(cells)} cells {word}" for word, cells in counts if cells)
-        return [f"{said} from partition {done.source} to {done.target}"]
+        objects = join_objects(list(self._recent))
+        pace = self._pace()
+        busy = pace * self._loads(seen.held, objects)
+        plan, done = adjust_all(self._plan, seen.held.dispatchers[0], objects, seen.table, busy, self._rules)
+        if not done:
+            return []
+        held = hold((Strategy(plan),), seen.table)
+        after = pace * self._loads(held, objects)
+        gained_s = (1 - after.max() / busy.max()) * seen.busy_s.max() * REPAID
+        if gained_s <= self._moving_s(seen.held, held):
+            self._rest, self._refused = PERIOD, uneven
+            return []
+        self._rest = 0
+        self._plan = plan
+        self.adjustments += done
+        return [_told(one) for one in done]
+
+    def _note(self, seen: Round) -> None:
+        """What came, and what the partitions took for it beside what is counted."""
+        costs = self._rules.costs
+        changes_s = costs.insert_s * len(seen.added) + costs.delete_s * len(seen.removed)
+        # For an object and a subscription that is held: what `_loads` counts.
+        now = changes_s / max(len(seen.table), 1) / max(seen.weight * len(seen.objects), 1.0)
+        if self._recent:  # at first all of them came
+            self._changing_s = FADING * self._changing_s + (1 - FADING) * now
+        every = max(-(-len(seen.objects) // RECENT), 1)
+        some = _every(seen.objects, every)
+        self._recent = deque((_every(older, 2) for older in self._recent), maxlen=PERIOD)
+        self._recent.append(some)
+        self._took = FADING * self._took + seen.busy_s
+        self._counted = FADING * self._counted + every * self._loads(seen.held, some)
+
+    def _moving_s(self, before: Held, after: Held) -> float:
+        """What moving to another plan costs the partition that gets most."""
+        pairs = zip(before.rows, after.rows, strict=True)
+        came = max(np.setdiff1d(now, old, assume_unique=True).size for old, now in pairs)
+        return self._rules.costs.insert_s * came
+
+    def _pace(self) -> NDArray[np.float64]:
+        """How long each partition took for what was counted; as all of them, for one that had nothing to do."""
+        known = (self._took > 0) & (self._counted > 0)
+        usual = float(self._took[known].sum() / self._counted[known].sum()) if known.any() else 1.0
+        pace = np.full(known.size, usual)
+        pace[known] = self._took[known] / self._counted[known]
+        return pace
+
+    def _loads(self, held: Held, objects: Objects) -> NDArray[np.float64]:
+        """What the partitions do for some objects, and for the subscriptions that come and go meanwhile."""
+        copies = np.array([rows.size for rows in held.rows])
+        counted = partition_loads(held, objects, self._plan.partitions, self._rules.costs)
+        return counted + self._changing_s * len(objects) * copies
+
+
+def _every(objects: Objects, step: int) -> Objects:
+    """Every so many-th of some objects."""
+    return take_objects(objects, np.arange(0, len(objects), step))
+
+
+def _told(done: Adjustment) -> str:
+    counts = [("split by text", done.split), ("merged", done.merged), ("moved", done.moved)]
+    said = ", ".join(f"{len(cells)} cells {word}" for word, cells in counts if cells)
+    return f"{said} from partition {done.source} to {done.target}"
 
 
 class GlobalPolicy:

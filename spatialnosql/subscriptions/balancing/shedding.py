@@ -4,14 +4,15 @@
 (consensus), or where most subscriptions are filed under its words (subscription).
 
 *How much*: objects that wait fill a buffer of three segments. While it is filled beyond the stable segment, the level
-goes up one; within the ideal one, down; in the stable one nothing changes. Level 0 sheds nothing, level 1 means m = k,
-and each further level `step` less; a fraction of m is the chance of one more partition.
+goes up one, unless fewer wait than the last time; within the ideal one, down, unless more do; in the stable one nothing
+changes. Level 0 sheds nothing, level 1 means m = k, and each further level `step` less; a fraction of m is the chance
+of one more partition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -67,6 +68,8 @@ class Level:
     level: int = 0
     first_most: int = FIRST_MOST
     step: float = 1.0
+    waiting: float | None = field(default=None, compare=False)
+    """How many objects waited when it was last set."""
 
     def __post_init__(self) -> None:
         if self.level < 0 or self.first_most < 1 or self.step <= 0:
@@ -81,12 +84,23 @@ class Level:
         return max(self.first_most - self.step * (self.level - 1), LEAST) if self.level else float("inf")
 
     def after(self, waiting: float, buffer: Buffer) -> Level:
-        """The level when so many objects wait."""
-        if waiting > buffer.ideal + buffer.stable:
-            return self if self.level and self.most <= LEAST else replace(self, level=self.level + 1)
-        if waiting < buffer.ideal and self.level:
-            return replace(self, level=self.level - 1)
-        return self
+        """The level when so many objects wait; still in the same segment it goes on only while that gets no better."""
+        before, level = self.waiting, self.level
+        overload = buffer.ideal + buffer.stable
+        if waiting > overload:
+            eased = before is not None and overload < waiting < before
+            level += not eased and self.most > LEAST
+        elif waiting < buffer.ideal:
+            filling = before is not None and before < waiting
+            level -= not filling and level > 0
+        return replace(self, level=level, waiting=waiting)
+
+    def loads(self, counts: NDArray[np.int64]) -> list[float]:
+        """L(l), measured: the sends of objects with so many partitions each, at every level from 0 to the last."""
+        levels = [replace(self, level=0)]
+        while levels[-1].most > LEAST:
+            levels.append(replace(self, level=levels[-1].level + 1))
+        return [float(np.minimum(counts, one.most).sum()) for one in levels]
 
 
 @dataclass(frozen=True)

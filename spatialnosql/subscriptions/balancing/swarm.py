@@ -1,4 +1,4 @@
-"""SWARM's rounds (section 4.3): fold the statistics, compare the workers by two numbers each, move at most once.
+"""SWARM's rounds (section 4.3): fold the statistics, compare the workers by two numbers each, let some give to others.
 
 >>> state = Swarm.start(columns=256, rows=256, workers=8)
 >>> state = state.with_queries(spans).with_points(columns, rows)
@@ -33,6 +33,8 @@ ENOUGH = 0.5
 tries the split when the subset "does not succeed", and does not say when it does."""
 MERGED_EVERY = 40
 """Neighbours are merged every so many rounds (the paper: every five hours of rounds of 15 s)."""
+WORTH = 0.2
+"""A second pair of workers, or a later one, must differ by this share of the mean cost at least: the paper has one."""
 
 
 class Report(NamedTuple):
@@ -62,6 +64,8 @@ class Swarm:
     beta: int = BETA
     decay: float = DECAY
     cost: Cost = "product"
+    pairs: int = 1
+    """So many workers may give in a round, each to another one: the paper has one."""
     rounds: int = 0
 
     @classmethod
@@ -73,11 +77,12 @@ class Swarm:
         beta: int = BETA,
         decay: float = DECAY,
         cost: Cost = "product",
+        pairs: int = 1,
     ) -> Swarm:
         """The grid evenly among the workers."""
         layout = Layout.even(columns, rows, workers)
         statistics = {number: Statistics.empty(layout.extent(number)) for number in layout.numbers}
-        return cls(layout, statistics, Decision(), beta, decay, cost)
+        return cls(layout, statistics, Decision(), beta, decay, cost, pairs)
 
     def with_points(
         self,
@@ -151,24 +156,35 @@ class Swarm:
         return folded.rebalanced(reports, spans) if folded.decision.rebalance else (folded, [])
 
     def rebalanced(self, reports: list[Report], spans: Spans) -> tuple[Swarm, list[Move]]:
-        """With something moved from the worker of highest cost that can give to the one of lowest (figure 10)."""
+        """With something moved from the worker of highest cost that can give to the one of lowest (figure 10).
+
+        With several pairs, then from the next highest to the next lowest: no worker gives or takes twice, so that what
+        the workers reported holds for all of them.
+        """
         order = sorted(range(len(reports)), key=lambda worker: reports[worker].cost)
-        lowest = order[0]
-        target = reports[lowest].cost
-        for highest in reversed(order[1:]):
-            costs = self.costs_of(highest)
-            whole = sum(costs.values())
-            if whole <= target:
+        least = WORTH * sum(one.cost for one in reports) / len(reports)
+        state, done, taken = self, list[Move](), 0
+        for place in range(len(order) - 1, 0, -1):
+            if taken >= min(self.pairs, place):
                 break
-            subset = find_subset(costs, target)
-            if sum(costs[number] for number in subset) >= ENOUGH * (whole - target) / 2:
-                return self._moved(subset, highest, lowest)
-            split = find_split(self.statistics, costs, target, self.cost)
-            if split is not None:
-                return self._split(split, spans, highest, lowest)
-            if subset:
-                return self._moved(subset, highest, lowest)
-        return self, []
+            source, target = order[place], order[taken]
+            if reports[source].cost - reports[target].cost <= (least if taken else 0.0):
+                break
+            state, moves = state._given(source, target, reports[target].cost, spans)
+            done += moves
+            taken += bool(moves)
+        return state, done
+
+    def _given(self, source: int, target: int, cost: float, spans: Spans) -> tuple[Swarm, list[Move]]:
+        """With some partitions of one worker, or a part of one, at another that has so much cost."""
+        costs = self.costs_of(source)
+        subset = find_subset(costs, cost)
+        if sum(costs[number] for number in subset) >= ENOUGH * (sum(costs.values()) - cost) / 2:
+            return self._moved(subset, source, target)
+        split = find_split(self.statistics, costs, cost, self.cost)
+        if split is not None:
+            return self._split(split, spans, source, target)
+        return self._moved(subset, source, target)
 
     def merged(self, spans: Spans) -> Swarm:
         """With neighbours of one worker made one where they form a rectangle."""

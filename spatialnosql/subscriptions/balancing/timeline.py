@@ -56,6 +56,9 @@ class Scenario:
     workers: int
     hot: tuple[int, int] = (0, 0)
     """The rounds ``[first, last)`` in which the load is another than before."""
+    whole: bool = False
+    """Whether `objects` are all of a round, beside which subscriptions come and go. Otherwise they are a sample of what
+    the workers can take in `ROUND_S`."""
 
     def live(self, turn: int) -> Rows:
         """The subscriptions there are in a round."""
@@ -206,9 +209,15 @@ class Timeline:
                 self.costs.insert_s * a.size + self.costs.delete_s * b.size
                 for a, b in zip(came, went, strict=True)
             ]
-        throughput = _throughput(busy, changing, len(objects))
+        throughput = _throughput(busy, changing, len(objects), scenario.whole)
         latency = self._latency(work, changing, len(objects)) if self.demand is not None else 0.0
-        weight = throughput * ROUND_S / max(len(objects), 1)
+        if (
+            turn and scenario.whole
+        ):  # what comes and goes is load as well; what is moved is not the plan's fault
+            own = [np.intersect1d(rows, added, assume_unique=True).size for rows in came]
+            gone = [np.intersect1d(rows, removed, assume_unique=True).size for rows in went]
+            busy = busy + self.costs.insert_s * np.array(own) + self.costs.delete_s * np.array(gone)
+        weight = 1.0 if scenario.whole else throughput * ROUND_S / max(len(objects), 1)
         moves = self.policy.end_round(
             Round(
                 objects,
@@ -218,7 +227,7 @@ class Timeline:
                 int(np.searchsorted(scenario.born, turn, side="right")),
                 scenario.table.bounds[added],
                 scenario.table.bounds[removed],
-                busy,
+                weight * busy,
                 throughput,
                 self.held,
             )
@@ -235,15 +244,15 @@ class Timeline:
 
     def _latency(self, work: Work, changing: NDArray[np.float64], count: int) -> float:
         assert self.demand is not None
-        seconds = count / self.demand
-        # Insertions are spread over the round, of which these objects are an excerpt.
-        return self._queues.mean_latency_s(work, count, self.demand, changing * seconds / ROUND_S) * 1e6
+        # Insertions are spread over the round, of which these objects may be an excerpt.
+        share = 1.0 if self.scenario.whole else count / self.demand / ROUND_S
+        return self._queues.mean_latency_s(work, count, self.demand, changing * share) * 1e6
 
 
-def _throughput(busy: NDArray[np.float64], changing: NDArray[np.float64], objects: int) -> float:
-    """Objects a second: each worker has what is left of the round after insertions and removals."""
+def _throughput(busy: NDArray[np.float64], changing: NDArray[np.float64], objects: int, whole: bool) -> float:
+    """Objects a second: of a whole round; or each worker has what changes leave of `ROUND_S` for objects."""
     left = np.maximum(ROUND_S - changing, 0.01 * ROUND_S) / ROUND_S
-    slowest = float((busy / left).max()) / max(objects, 1)
+    slowest = float((busy + changing if whole else busy / left).max()) / max(objects, 1)
     return 1.0 / slowest if slowest > 0 else 0.0
 
 

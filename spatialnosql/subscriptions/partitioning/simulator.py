@@ -12,7 +12,7 @@ is. There is no network in it: neither its time nor the work of reading and writ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from spatialnosql.subscriptions.index import Index
 from spatialnosql.subscriptions.kernel import Array
 from spatialnosql.subscriptions.objects import Objects
 from spatialnosql.subscriptions.partitioning.partitioned_index import PartitionedIndex
+from spatialnosql.subscriptions.partitioning.placing import Placement
 from spatialnosql.subscriptions.partitioning.routes import Routes, take_objects
 from spatialnosql.subscriptions.table import Table
 
@@ -82,38 +83,99 @@ class Simulated:
 def measure(
     index: PartitionedIndex, objects: Objects, added: Table | None = None, repeats: int = 3
 ) -> Measured:
-    """What the parts of a plan take, the least of so many runs each; `added` come and go again."""
-    plan = index.plan
-    routes, dispatch_s = _least(partial(index.dispatcher.route, objects), repeats)
-    match_s, insert_s, remove_s = np.zeros((3, plan.partitions))
-    held = np.array([len(part) for part in index.indexes], dtype=np.int64)
-    sizes = np.array([part.nbytes - part.vocabulary.nbytes for part in index.indexes], dtype=np.int64)
-    matches = 0
-    for partition, part in enumerate(index.indexes):
-        rows = routes.rows_of(partition)
-        batches = [take_objects(objects, rows[first : first + BATCH]) for first in range(0, rows.size, BATCH)]
-        _matched(part, batches)  # the first run reads what the others find in the cache
-        found, match_s[partition] = _least(partial(_matched, part, batches), repeats)
-        matches += found
-    changes = 0
-    if added is not None:
-        changes = len(added)
-        placement = index.dispatcher.insert(added)
-        index.dispatcher.remove(added, placement, np.arange(changes))
-        for partition, part in enumerate(index.indexes):
-            new = added.take(placement.rows_of(partition))
-            segments = part.segments
-            for turn in range(repeats if len(new) else 0):
-                part.segments = segments  # every run begins with the same index
-                numbers, inserted_s = _timed(partial(part.insert, new))
-                _, removed_s = _timed(partial(part.remove, numbers))
-                insert_s[partition] = inserted_s if turn == 0 else min(insert_s[partition], inserted_s)
-                remove_s[partition] = removed_s if turn == 0 else min(remove_s[partition], removed_s)
-            part.segments = segments
-    return Measured(
-        len(objects), changes, dispatch_s, match_s, insert_s, remove_s, routes.counts, held, sizes,
-        index.dispatcher.nbytes, routes, matches,
-    )  # fmt: skip
+    """What the parts of one plan take; see `measure_by_turns`."""
+    return measure_by_turns({"": index}, objects, added, repeats)[""]
+
+
+def measure_by_turns(
+    indexes: Mapping[str, PartitionedIndex], objects: Objects, added: Table | None = None, repeats: int = 3
+) -> dict[str, Measured]:
+    """What the parts of several plans take; `added` come and go again.
+
+    The plans take turns, so often; and of every batch of every partition the least time counts. Whatever else the
+    machine does for a while, it makes no single plan slow, nor one of its partitions the busiest.
+    """
+    running = {name: _Running(index, objects, added) for name, index in indexes.items()}
+    for _ in range(repeats):
+        for one in running.values():
+            one.run_once()
+    return {name: one.measured() for name, one in running.items()}
+
+
+class _Running:
+    """A plan that is being measured."""
+
+    def __init__(self, index: PartitionedIndex, objects: Objects, added: Table | None) -> None:
+        self._index, self._objects, self._added = index, objects, added
+        self._routes = index.dispatcher.route(objects)
+        self._placement: Placement | None = None
+        if added is not None:
+            self._placement = index.dispatcher.insert(added)
+            index.dispatcher.remove(added, self._placement, np.arange(len(added)))
+        partitions = index.plan.partitions
+        self._dispatch_s = np.inf
+        self._match_s = [
+            np.full(-(-self._routes.rows_of(partition).size // BATCH), np.inf)
+            for partition in range(partitions)
+        ]
+        self._insert_s, self._remove_s = np.full((2, partitions), np.inf)
+        self._matches = np.zeros(partitions, dtype=np.int64)
+
+    def run_once(self) -> None:
+        """Dispatch, match, insert and remove everything."""
+        _, took = _timed(partial(self._index.dispatcher.route, self._objects))
+        self._dispatch_s = min(self._dispatch_s, took)
+        for partition, part in enumerate(self._index.indexes):
+            self._match(partition, part)
+            self._change(partition, part)
+
+    def _match(self, partition: int, part: Index) -> None:
+        rows, least = self._routes.rows_of(partition), self._match_s[partition]
+        batches = [
+            take_objects(self._objects, rows[first : first + BATCH]) for first in range(0, rows.size, BATCH)
+        ]
+        for _ in range(2):  # the first run reads what the second finds in the cache
+            found = 0
+            for number, own in enumerate(batches):
+                # As a worker receives it, from plain arrays.
+                matches, took = _timed(partial(part.match, own.lng, own.lat, own.at, own.offsets, own.terms))
+                least[number] = min(least[number], took)
+                found += matches[0].size
+            self._matches[partition] = found
+
+    def _change(self, partition: int, part: Index) -> None:
+        if self._placement is None or self._added is None:
+            return
+        new = self._added.take(self._placement.rows_of(partition))
+        segments = part.segments
+        for _ in range(2 if len(new) else 0):
+            part.segments = segments  # every run begins with the same index
+            numbers, inserted_s = _timed(partial(part.insert, new))
+            _, removed_s = _timed(partial(part.remove, numbers))
+            self._insert_s[partition] = min(self._insert_s[partition], inserted_s)
+            self._remove_s[partition] = min(self._remove_s[partition], removed_s)
+        part.segments = segments
+
+    def measured(self) -> Measured:
+        """What it took, at least."""
+        parts = self._index.indexes
+        insert_s, remove_s = (
+            np.where(np.isfinite(took), took, 0.0) for took in (self._insert_s, self._remove_s)
+        )
+        return Measured(
+            len(self._objects),
+            0 if self._added is None else len(self._added),
+            self._dispatch_s,
+            np.array([float(batches.sum()) for batches in self._match_s]),
+            insert_s,
+            remove_s,
+            self._routes.counts,
+            np.array([len(part) for part in parts], dtype=np.int64),
+            np.array([part.nbytes - part.vocabulary.nbytes for part in parts], dtype=np.int64),
+            self._index.dispatcher.nbytes,
+            self._routes,
+            int(self._matches.sum()),
+        )
 
 
 def simulate(
@@ -161,23 +223,6 @@ def _queue(turns: Array, arrivals: Array, service_s: float, done: Array) -> None
     for row in turns:
         free = max(free, arrivals[row]) + service_s
         done[row] = free
-
-
-def _matched(index: Index, batches: list[Objects]) -> int:
-    """How many matches there are; every batch is read as a worker receives it, from plain arrays."""
-    count = 0
-    for own in batches:
-        count += index.match(own.lng, own.lat, own.at, own.offsets, own.terms)[0].size
-    return count
-
-
-def _least(run: Callable[[], Any], repeats: int) -> tuple[Any, float]:
-    """What a run gives, and the least time of several."""
-    result, least = _timed(run)
-    for _ in range(repeats - 1):
-        result, took = _timed(run)
-        least = min(least, took)
-    return result, least
 
 
 def _timed(run: Callable[[], Any]) -> tuple[Any, float]:
