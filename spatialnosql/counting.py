@@ -29,9 +29,8 @@ _MOST_PUSHED = (
 )
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
 _ASKED_AT_ONCE = 1_000
-_FEW = (
-    200  # documents that are sooner read than a second command is sent, which every third count of keys needs
-)
+# So many documents are sooner read than a second command is sent, which every third count of keys needs.
+_FEW = 200
 
 
 def can_settle(options: Mapping[str, Any]) -> bool:
@@ -123,10 +122,12 @@ def _placed(
             raise
         return None
     documents = [{"at": place} for document in answers for place in document["keys"]]
+    status = settled_by_place(settled.region, documents, "at")
+    if (status == UNSURE).any():
+        return None  # whoever counts them otherwise also learns from it, once
     if not settled.others:
         info.experience.learn(settled.cover, settled.expected, len(documents))
-    status = settled_by_place(settled.region, documents, "at")
-    return None if (status == UNSURE).any() else int(np.count_nonzero(status == IN))
+    return int(np.count_nonzero(status == IN))
 
 
 def _closely(

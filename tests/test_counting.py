@@ -21,6 +21,7 @@ from spatialnosql import counting
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.counting import can_settle
 from spatialnosql.deadline import Deadline
+from spatialnosql.experience import Experience
 from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index
@@ -206,6 +207,23 @@ def test_more_keys_than_a_document_holds(plain: Any, magnify: int, monkeypatch: 
         run(_made(too_large(plain, CIRCLE, "gh", "gh_1__id_1", Deadline(None), {})))
     assert caught.value.code in counting._TOO_LARGE
     assert spatial.count_documents(CIRCLE) == plain.count_documents(CIRCLE)
+
+
+def test_what_places_leave_open_is_counted_by_keys_and_learnt_once(
+    plain: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spatial = SpatialCollection(plain, info=magnified(plain, 1), qos=QoS(form="client"))
+    learnt: list[float] = []
+    monkeypatch.setattr(Experience, "learn", lambda self, cover, predicted, seen: learnt.append(seen))
+    monkeypatch.setattr(counting, "_FEW", 10**6)
+    monkeypatch.setattr(
+        counting, "settled_by_place", lambda region, documents, location: np.full(len(documents), UNSURE)
+    )
+    asked = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.001]}}}
+    expected = plain.count_documents(asked)
+    assert expected > 5
+    assert spatial.count_documents(asked) == expected
+    assert len(learnt) == 1
 
 
 def test_skip_limit_sessions_and_snapshots(plain: Any, client: MongoClient[dict[str, Any]]) -> None:
