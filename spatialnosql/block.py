@@ -47,21 +47,21 @@ def block_around(lng: float, lat: float, radius_m: float, most_cells: int) -> tu
     above = math.radians(min(lat + 90.0 - y0 * cell_lat, (y1 + 1) * cell_lat - 90.0 - lat))
     surely = min(above, math.asin(cos_lat * math.sin(aside)))
     columns = [
-        (_spread(x), math.sin(_away(x * cell_lng - 180.0, cell_lng, lng) / 2) ** 2) for x in range(x0, x1 + 1)
+        (spread(x), math.sin(_away(x * cell_lng - 180.0, cell_lng, lng) / 2) ** 2) for x in range(x0, x1 + 1)
     ]
     cells = []
     for y in range(y0, y1 + 1):
         begin = y * cell_lat - 90.0
         up = math.sin(_away(begin, cell_lat, lat) / 2) ** 2
         across = cos_lat * math.cos(math.radians(max(abs(begin), abs(begin + cell_lat))))
-        row = _spread(y)
+        row = spread(y)
         for column, along in columns:
             haversine = up + across * along  # of the nearest that the cell can be
             if haversine <= most:
                 cells.append(column << 1 | row if bits % 2 == 0 else row << 1 | column)
             else:
                 surely = min(surely, 2 * math.asin(math.sqrt(haversine)))
-    return _ranges(cells, bits), surely * EARTH_RADIUS_M - _MARGIN_M
+    return ranges_of_cells(cells, bits), surely * EARTH_RADIUS_M - _MARGIN_M
 
 
 def _away(begin: float, size: float, at: float) -> float:
@@ -69,7 +69,8 @@ def _away(begin: float, size: float, at: float) -> float:
     return math.radians(max(begin - at, at - (begin + size), 0.0))
 
 
-def _ranges(cells: list[int], bits: int) -> Ranges:
+def ranges_of_cells(cells: list[int], bits: int) -> Ranges:
+    """The ranges of cells of one precision, which are sorted here; neighbours are one range."""
     cells.sort()
     lo, hi = [], []
     end = -1
@@ -83,7 +84,7 @@ def _ranges(cells: list[int], bits: int) -> Ranges:
     return Ranges(np.array(lo, dtype=np.uint64) << shift, np.array(hi, dtype=np.uint64) << shift)
 
 
-def _spread(value: int) -> int:
+def spread(value: int) -> int:
     """Each bit with a zero before it."""
     return _SPREAD[value & 1023] | _SPREAD[value >> 10 & 1023] << 20 | _SPREAD[value >> 20] << 40
 

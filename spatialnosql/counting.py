@@ -14,6 +14,7 @@ import numpy as np
 from pymongo.errors import OperationFailure
 
 from spatialnosql.deadline import Deadline
+from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.geohash import cells_to_strings, strings_to_cells
 from spatialnosql.info import CollectionInfo
 from spatialnosql.one_moment import at_one_moment
@@ -57,6 +58,17 @@ def settled_count(collection: Any, plan: Plan, info: CollectionInfo, options: di
 def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
     options = dict(options)
     deadline = Deadline(options.pop("maxTimeMS", None))
+    try:
+        return (yield from _settled_total(collection, plan, info, deadline, options))
+    except SpatialNoSQLError:
+        # A shape that was read while the servers were busy, and is not for us to judge.
+        one = _count(collection, plan.original, None, deadline, options)
+        return int((yield from call(one.function, *one.arguments, **one.options)))
+
+
+def _settled_total(
+    collection: Any, plan: Plan, info: CollectionInfo, deadline: Deadline, options: dict[str, Any]
+) -> Steps[int]:
     settled, hint = plan.settled, plan.hint
     assert settled is not None
     assert hint is not None
@@ -72,7 +84,9 @@ def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str,
         keys = _pushed if pushed else _found
         calls.append(keys(collection, settled.scanned, info.gh, hint, deadline, options))
     try:
-        answers = yield from together(calls, in_turn=options.get("session") is not None)
+        answers = yield from together(
+            calls, in_turn=options.get("session") is not None, work=settled.reading()
+        )
     except OperationFailure as error:
         if not pushed or error.code not in _TOO_LARGE:
             raise
@@ -116,7 +130,7 @@ def _placed(
     assert hint is not None
     one = _pushed(collection, settled.scanned, info.location, hint, deadline, options)
     try:
-        answers = yield from listed(one.function, *one.arguments, **one.options)
+        (answers,) = yield from together([one], work=settled.reading())
     except OperationFailure as error:
         if error.code not in _TOO_LARGE:
             raise
@@ -160,9 +174,12 @@ def _closely(
     return inside, left
 
 
-def _count(collection: Any, filter: Any, hint: str, deadline: Deadline, options: dict[str, Any]) -> Call:
+def _count(
+    collection: Any, filter: Any, hint: str | None, deadline: Deadline, options: dict[str, Any]
+) -> Call:
+    given = {} if hint is None else {"hint": hint}
     timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
-    return Call(collection.count_documents, (filter,), {"hint": hint, **timed, **options})
+    return Call(collection.count_documents, (filter,), {**given, **timed, **options})
 
 
 def _pushed(

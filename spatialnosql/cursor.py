@@ -18,6 +18,7 @@ from pymongo.cursor import Cursor
 from pymongo.errors import InvalidOperation
 
 from spatialnosql.deadline import Deadline
+from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.found import AsyncFound, Found, Source
 from spatialnosql.info import CollectionInfo
 from spatialnosql.nearest import RingSource
@@ -162,8 +163,8 @@ class BaseCursor:
 
     # -- planning -----------------------------------------------------------------------------------------
 
-    def _open(self) -> Steps[Any]:
-        """The cursor to read from: made by the plan, on the first read."""
+    def _open(self, *, begun: bool = True) -> Steps[Any]:
+        """The cursor to read from: made by the plan, on the first read. If not to be `begun`, it is only made."""
         if self._actual is None:
             info = yield from self._load_info()
             unchanged = self._opaque or _no_mapping(self._options["filter"])
@@ -173,6 +174,8 @@ class BaseCursor:
             options = self._options_sent()
             if plan.settled is not None or plan.rings is not None:
                 self._actual = in_client(self._collection, plan, info, options)
+                if begun and plan.settled is not None and plan.settled.unread:
+                    yield from self._begin_unread(self._actual)
             elif plan.near is not None:
                 self._actual = yield from self._open_window(plan, Context(info, self._qos))
             elif plan.rewritten:
@@ -183,6 +186,16 @@ class BaseCursor:
                 if options is not self._options:
                     self._template.max_time_ms(self._qos.max_time_ms)
         return self._actual
+
+    def _begin_unread(self, found: Found) -> Steps[None]:
+        """Read the first batch, and the shape meanwhile: only then it is known whether the shape is for us to judge."""
+        try:
+            yield from found.fill()
+        except SpatialNoSQLError:
+            yield from found.dropped()
+            self._actual = self._template
+            if found.deadline.remaining_ms() is not None:
+                self._template.max_time_ms(found.deadline.remaining_ms())
 
     def _options_sent(self) -> dict[str, Any]:
         if self._qos.max_time_ms is None or self._options.get("max_time_ms") is not None:
@@ -419,7 +432,7 @@ class SpatialCursor(BaseCursor):
 
     def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = run(self._fresh()._open())
+        actual = run(self._fresh()._open(begun=False))
         if isinstance(actual, Found):
             return run(actual.explained()) or self._template.explain()
         return actual.explain()
@@ -474,7 +487,7 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def explain(self) -> Any:
         """As pymongo's: the server's explanation of what is sent."""
-        actual = await run_async(self._fresh()._open())
+        actual = await run_async(self._fresh()._open(begun=False))
         if isinstance(actual, Found):
             return await run_async(actual.explained()) or await self._template.explain()
         return await actual.explain()

@@ -53,7 +53,7 @@ class Found:
         self._ahead: list[Any] = []  # of the source, beyond a batch as the caller wants it
         self._batch_size = batch_size
         self._source = source
-        self._deadline = deadline or Deadline(None)
+        self.deadline = deadline or Deadline(None)
         self._skip, self._left = skip, limit or None
         self.retrieved = len(self._documents)
 
@@ -61,7 +61,7 @@ class Found:
         """See to it that there is a document to give, or everything; False if there is none any more."""
         self._take(self._ahead)
         while not self._documents and self._source is not None:
-            with self._deadline.counted():
+            with self.deadline.counted():
                 batch = yield from self._source.next_batch(everything=everything and self._left is None)
             if batch is None:
                 self._source = None

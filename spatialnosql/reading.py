@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 import bson
@@ -12,7 +12,7 @@ from spatialnosql.calm import calm_find
 from spatialnosql.deadline import Deadline
 from spatialnosql.info import CollectionInfo
 from spatialnosql.projection import Widened
-from spatialnosql.steps import Steps, call, listed
+from spatialnosql.steps import Call, Steps, listed, together
 
 _ASKED_AT_ONCE = 1_000
 FIRST_BATCH = 101
@@ -74,11 +74,13 @@ class Reader:
         return bson.encode({"": document["_id"], "gh": document[self.info.gh]}, codec_options=codec)
 
 
-def next_documents(cursor: Any, batch_size: int | None) -> Steps[list[Any]]:
+def next_documents(
+    cursor: Any, batch_size: int | None, work: Callable[[], object] | None = None
+) -> Steps[list[Any]]:
     """The next documents of a cursor, none at the end: a batch, or all the rest if `batch_size` is None.
 
-    0 is the server's own: a small first batch, then many at a time.
+    0 is the server's own: a small first batch, then many at a time. `work` is done while the server is busy.
     """
     wanted = (_LATER_BATCHES if cursor.retrieved else FIRST_BATCH) if batch_size == 0 else batch_size
-    documents: list[Any] = yield from call(cursor.to_list, wanted)
-    return documents
+    documents: list[list[Any]] = yield from together([Call(cursor.to_list, (wanted,))], work=work)
+    return documents[0]

@@ -10,6 +10,7 @@ from itertools import compress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spatialnosql.geohash import strings_to_cells
 from spatialnosql.places import settled_by_place
@@ -48,7 +49,7 @@ class SettledFind:
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
         """The documents of the next batch that lie in the shape."""
         size = None if everything else self._batch_size
-        documents = yield from next_documents(self.cursor, size)
+        documents = yield from next_documents(self.cursor, size, self._settled.reading())
         if not documents:
             if not self._settled.others:
                 experience = self._reader.info.experience
@@ -59,25 +60,37 @@ class SettledFind:
         return self._reader.widened.strip(kept) if self._stripped else kept
 
     def _inside(self, documents: list[Any]) -> Steps[list[Any]]:
-        gh = self._reader.info.gh
-        cells = strings_to_cells([document[gh] for document in documents])
-        keep = self._settled.cover.interior.contains(cells)
-        border = np.flatnonzero(~keep)
-        status = settle_cells(self._settled.region, cells[border])
-        keep[border[status == IN]] = True
-        unsure = border[status == UNSURE]
-        if unsure.size:
-            # Their coordinates say more than their cells do, unless the caller wants the documents without.
-            asked = [documents[at] for at in unsure.tolist()]
-            closely = settled_by_place(self._settled.region, asked, self._reader.info.location)
-            keep[unsure[closely == IN]] = True
-            unsure = unsure[closely == UNSURE]
+        location = self._reader.info.location
+        if len(self._settled.cover.interior):
+            keep, unsure = self._by_cells(documents)
+            if unsure.size:
+                # Their coordinates say more than their cells do, unless the caller wants the documents without.
+                asked = [documents[at] for at in unsure.tolist()]
+                closely = settled_by_place(self._settled.region, asked, location)
+                keep[unsure[closely == IN]] = True
+                unsure = unsure[closely == UNSURE]
+        else:
+            # Nothing can be told by cells alone, so ask the coordinates at once.
+            status = settled_by_place(self._settled.region, documents, location)
+            keep, unsure = status == IN, np.flatnonzero(status == UNSURE)
+            if unsure.size == len(documents):
+                keep, unsure = self._by_cells(documents)
         if unsure.size:
             asked = [documents[at] for at in unsure.tolist()]
             keep[unsure] = yield from self._reader.confirmed(
                 asked, self._settled.tests, self._reader.info.gh_index
             )
         return documents if keep.all() else list(compress(documents, keep.tolist()))
+
+    def _by_cells(self, documents: list[Any]) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+        """Which documents lie inside as far as their geohashes tell, and the numbers of those that they do not."""
+        gh = self._reader.info.gh
+        cells = strings_to_cells([document[gh] for document in documents])
+        keep = self._settled.cover.interior.contains(cells)
+        border = np.flatnonzero(~keep)
+        status = settle_cells(self._settled.region, cells[border])
+        keep[border[status == IN]] = True
+        return keep, border[status == UNSURE]
 
     def explained(self) -> Steps[Any]:
         """What the server says of the ranges."""

@@ -7,8 +7,10 @@ drives it with an ordinary client, `run_async` with an asynchronous one; the gen
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
+import os
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,9 +31,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Together:
-    """Several calls at once; the answer is the list of theirs."""
+    """Calls at once, and work of our own while the servers are busy with them; the answer is the list of theirs."""
 
     calls: tuple[Call, ...]
+    work: Callable[[], object] | None = None
 
 
 Steps: TypeAlias = Generator[Call | Together, Any, T]
@@ -48,15 +51,21 @@ def listed(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ste
     return answer
 
 
-def together(calls: list[Call], *, in_turn: bool = False) -> Steps[list[Any]]:
-    """Make several calls side by side, or one after the other (in a session, which takes one at a time)."""
-    if in_turn or len(calls) < 2:
+def together(
+    calls: list[Call], *, in_turn: bool = False, work: Callable[[], object] | None = None
+) -> Steps[list[Any]]:
+    """Make several calls side by side, or one after the other (in a session, which takes one at a time).
+
+    `work` is done while the first of them are under way. What it raises is raised, unless a call has failed.
+    """
+    if work is None and (in_turn or len(calls) < 2):
         answers = []
         for one in calls:
             answers.append((yield one))
         return answers
-    both: list[Any] = yield Together(tuple(calls))
-    return both
+    first, rest = (calls[:1], calls[1:]) if in_turn else (calls, [])
+    both: list[Any] = yield Together(tuple(first), work)
+    return [*both, *((yield from together(rest, in_turn=True)) if rest else ())]
 
 
 def run(steps: Steps[T]) -> T:
@@ -70,7 +79,7 @@ def run(steps: Steps[T]) -> T:
             return done.value  # type: ignore[no-any-return]
         answer, failure = None, None
         try:
-            answer = list(_pool().map(_made, step.calls)) if isinstance(step, Together) else _made(step)
+            answer = _made_together(step) if isinstance(step, Together) else _made(step)
         except Exception as error:  # the steps decide what to do about it, as if they had called themselves
             failure = error
 
@@ -87,7 +96,7 @@ async def run_async(steps: Steps[T]) -> T:
         answer, failure = None, None
         try:
             if isinstance(step, Together):
-                answer = list(await asyncio.gather(*(_made_async(one) for one in step.calls)))
+                answer = await _made_together_async(step)
             else:
                 answer = await _made_async(step)
         except Exception as error:
@@ -99,6 +108,29 @@ def _made(step: Call) -> Any:
     return answer.to_list() if step.listed else answer
 
 
+def _made_together(step: Together) -> list[Any]:
+    # The first call is this thread's: it is soon waiting for the server, and then lets the others run.
+    first, *rest = step.calls
+    others = [_pool().submit(contextvars.copy_context().run, _made, one) for one in rest]
+    working = None if step.work is None else _pool().submit(step.work)
+    answers = [_made(first), *(other.result() for other in others)]
+    if working is not None:
+        working.result()
+    return answers
+
+
+async def _made_together_async(step: Together) -> list[Any]:
+    working = None if step.work is None else asyncio.ensure_future(asyncio.to_thread(step.work))
+    try:
+        answers = list(await asyncio.gather(*(_made_async(one) for one in step.calls)))
+    finally:
+        if working is not None:
+            await asyncio.gather(working, return_exceptions=True)
+    if working is not None:
+        working.result()
+    return answers
+
+
 async def _made_async(step: Call) -> Any:
     answer = await _awaited(step.function(*step.arguments, **step.options))
     return await _awaited(answer.to_list()) if step.listed else answer
@@ -108,6 +140,10 @@ async def _made_async(step: Call) -> Any:
 def _pool() -> ThreadPoolExecutor:
     # Threads that wait for a server, not for a processor: a few for each caller that may be waiting.
     return ThreadPoolExecutor(max_workers=32, thread_name_prefix="spatialnosql")
+
+
+# A process that was forked has none of these threads, and would wait for them for ever.
+os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 async def _awaited(value: Any) -> Any:

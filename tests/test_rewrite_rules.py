@@ -25,7 +25,7 @@ from spatialnosql.rewrite.ring_near import first_ring
 
 FIXTURES = Path(__file__).parent / "fixtures" / "rewrite"
 RANGES = "<gh ranges>"
-CLIENT_RULES = ("settle_find", "ring_near")  # rules for finds in which the client takes part
+CLIENT_RULES = ("ask_outline", "settle_find", "ring_near")  # rules for finds in which the client takes part
 BOX = {"loc": {"$geoWithin": {"$box": [[2, 48], [3, 49]]}}}
 PAIRS = [
     pytest.param(path.stem, pair, id=f"{path.stem}: {pair['why']}")

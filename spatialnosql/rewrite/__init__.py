@@ -145,7 +145,7 @@ def _why_not(context: Context) -> str | None:
 
 
 def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
-    shards = {shard for covering in notes.covers for shard in predicted_shards(covering, context.info)}
+    shards = {shard for covering in notes.covers for shard in predicted_shards(covering.outer, context.info)}
     estimates = None
     if notes.estimates:
         forms = notes.estimates[0].keys()

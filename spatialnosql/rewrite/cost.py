@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spatialnosql.cover import Cover
+from spatialnosql.cover import Cover, Ranges
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import EdgeRegion, IntersectionRegion, MirroredRegion, Region, UnionRegion
@@ -104,7 +104,7 @@ class Load:
         interior = float(points[: len(cover.interior)].sum())
         boundary = float(points[len(cover.interior) :].sum())
         shards = len({part.shard for part in info.shards}) or 1
-        return cls(interior * factor, boundary * factor, shards, predicted_shards(cover, info))
+        return cls(interior * factor, boundary * factor, shards, predicted_shards(cover.outer, info))
 
     @property
     def asked(self) -> int:
@@ -146,12 +146,12 @@ def shape_ms(region: Region, info: CollectionInfo) -> float:
     return 0.0
 
 
-def predicted_shards(cover: Cover, info: CollectionInfo) -> tuple[str, ...]:
-    """The shards that hold any range of a cover; empty when it is not known where the chunks lie."""
-    ranges = cover.outer.to_strings()
-    if not ranges:
+def predicted_shards(ranges: Ranges, info: CollectionInfo) -> tuple[str, ...]:
+    """The shards that hold any of some ranges; empty when it is not known where the chunks lie."""
+    strings = ranges.to_strings()
+    if not strings:
         return ()
-    first, last = ranges[0][0], ranges[-1][1]
+    first, last = strings[0][0], strings[-1][1]
     near = [part for part in info.shards if first < part.hi and part.lo < last]
-    asked = {part.shard for part in near if any(lo < part.hi and part.lo < hi for lo, hi in ranges)}
+    asked = {part.shard for part in near if any(lo < part.hi and part.lo < hi for lo, hi in strings)}
     return tuple(sorted(asked))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -52,11 +52,31 @@ class QoS:
         return 512 if self.prefer == "latency" else 64
 
 
+class UnreadShape:
+    """A shape that is still to be read: while servers are busy, or by whoever looks at its region first."""
+
+    def __init__(self, read: Callable[[], Region]) -> None:
+        self._read = read
+        self._region: Region | None = None
+
+    @property
+    def region(self) -> Region:
+        """The region; raises what reading it raises."""
+        if self._region is None:
+            self._region = self._read()
+        return self._region
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it was."""
+        return self._region is not None
+
+
 @dataclass(frozen=True)
 class Settled:
     """A shape whose boundary is settled in the client: where it is, and what else documents must meet."""
 
-    region: Region
+    shape: Region | UnreadShape
     cover: Cover
     others: tuple[dict[str, Any], ...]  # conditions beside those on the location
     tests: Filter  # all conditions as they came: what the server is asked about the undecided
@@ -64,6 +84,20 @@ class Settled:
     counted: Filter | None = None  # of a count: what is counted by the servers
     scanned: Filter | None = None  # of a count: whose keys are settled in the client
     one_scan: bool = False  # of a count: all keys come, those of interior ranges too
+
+    @property
+    def region(self) -> Region:
+        """Where documents must lie; read now if it was not yet."""
+        return self.shape.region if isinstance(self.shape, UnreadShape) else self.shape
+
+    @property
+    def unread(self) -> bool:
+        """Whether the shape is to be read while the first command is under way; then it may prove to be none."""
+        return isinstance(self.shape, UnreadShape) and not self.shape.is_read
+
+    def reading(self) -> Callable[[], object] | None:
+        """What reads the shape, if it is unread."""
+        return (lambda: self.region) if self.unread else None
 
 
 @dataclass(frozen=True)

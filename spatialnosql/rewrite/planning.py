@@ -22,6 +22,7 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Region
 from spatialnosql.rewrite import rewrite
+from spatialnosql.rewrite.ask_outline import ask_outline
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
 from spatialnosql.rewrite.fragments import cover_of
 from spatialnosql.rewrite.plan import Context, Plan, QoS
@@ -30,9 +31,8 @@ from spatialnosql.rewrite.ring_near import ring_near
 from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.rewrite.settle_find import settle_find
 from spatialnosql.rewrite.settled import region_of, why_not_settled
-from spatialnosql.rewrite.worth import SURELY_COUNT, SURELY_FIND, why_not_worth
 
-CLIENT_RULES = ("ring_near", "ring_geo_near", "settle_find", "settle_count", "count_pipeline")
+CLIENT_RULES = ("ring_near", "ring_geo_near", "ask_outline", "settle_find", "settle_count", "count_pipeline")
 """What is done where the client takes part, one module each; all else is `rewrite`'s."""
 
 _MOST_REMEMBERED = 1024
@@ -93,7 +93,7 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     costs = context.info.costs
     # A false candidate is read, sent, decoded, settled and dropped: a range is cheap beside a few of those.
     false_ms = costs.key_ms + costs.fetch_ms + costs.return_ms + costs.settle_ms
-    found = _covered(filter, context, costs.range_ms / false_ms, SURELY_FIND)
+    found = _covered(filter, context, costs.range_ms / false_ms)
     if found is None or isinstance(found, Plan):
         return found
     conjunction, region, covering, load = found
@@ -107,7 +107,7 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
 
 def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     costs = context.info.costs
-    found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2), SURELY_COUNT)
+    found = _covered(filter, context, costs.range_ms / (costs.key_ms + costs.settle_ms / 2), counted=True)
     if found is None or isinstance(found, Plan):
         return None if found is None or found.rings else found
     conjunction, region, covering, load = found
@@ -120,14 +120,14 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
 
 
 def _covered(
-    filter: Mapping[str, Any], context: Context, range_cost: float, surely: float
+    filter: Mapping[str, Any], context: Context, range_cost: float, *, counted: bool = False
 ) -> Plan | tuple[Conjunction, Region, Cover, Load] | None:
     """A filter that the client could settle, covered; or a plan at once; or None: it is no such filter."""
     info, qos = context.info, context.qos
     if qos.form == "cheapest" and qos.precision == "cost" and not context.again:
-        reason = why_not_worth(filter, info, context.limit + context.skip, surely)
-        if reason is not None:
-            return Plan(filter, filter=filter, reasons=(reason,), hasty=True)
+        hasty = ask_outline(filter, context, counted=counted)
+        if hasty is not None:
+            return hasty
     try:
         conjunction = read(filter, info)
         if conjunction.near is not None:
@@ -174,7 +174,7 @@ def _remembered(
     if plan is None or plan.hasty:
         again = plan is not None
         plan = make(filter, again) if len(encoded) > _LONG else None
-        if plan is not None and plan.settled is not None and not plan.settled.others:
+        if plan is not None and plan.settled is not None and (plan.hasty or not plan.settled.others):
             # A large shape. Of this plan only the tests are the caller's, and mostly they are not even sent.
             plan = replace(plan, settled=replace(plan.settled, tests=RawBSONDocument(encoded)))
         elif plan is None or plan.rewritten:
@@ -184,7 +184,8 @@ def _remembered(
             plan = make(copy, again)
         # Rings are as cheap to make as to remember, and go by what was learnt last.
         if plan.rings is None:
-            info.plans[key] = plan
+            # Of a hasty one only that it was made: it is not made again.
+            info.plans[key] = replace(plan, original={}, filter=None, settled=None) if plan.hasty else plan
             while len(info.plans) > _MOST_REMEMBERED:
                 with contextlib.suppress(KeyError):  # another thread was faster
                     info.plans.popitem(last=False)
