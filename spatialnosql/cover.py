@@ -50,6 +50,7 @@ _BATCH = 0.1
 # hold fewer points than that is worth.
 _ROUND = 60
 _CACHE_SIZE = 1024
+_FEW = 32  # so few ranges are sooner gone through one by one than numpy is called
 
 _COLUMN, _ROW = 360.0 / 2**30, 180.0 / 2**30
 _WIDTHS = 360.0 * 0.5 ** ((np.arange(BITS + 1) + 1) // 2)
@@ -101,6 +102,8 @@ class Ranges:
 
     def bridged(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
         """Joined over gaps in which no more points are expected than so many; and how many are in the whole."""
+        if len(self.lo) < _FEW:
+            return self._bridged_one_by_one(histogram, points)
         before, after = histogram.points_before(np.stack([self.lo, self.hi]))
         apart = before[1:] - after[:-1] > points
         held = float((after - before).sum() + (before[1:] - after[:-1])[~apart].sum())
@@ -108,6 +111,24 @@ class Ranges:
             return self, held
         ends = np.concatenate([apart, [True]])
         return Ranges(self.lo[np.concatenate([[True], apart])], self.hi[ends]), held
+
+    def _bridged_one_by_one(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
+        lo: list[int] = []
+        hi: list[int] = []
+        held = after = 0.0
+        for first, end in zip(self.lo.tolist(), self.hi.tolist(), strict=True):
+            before = histogram.points_before_one(first)
+            if hi and before - after <= points:
+                held += before - after
+                hi[-1] = end
+            else:
+                lo.append(first)
+                hi.append(end)
+            after = histogram.points_before_one(end)
+            held += after - before
+        if len(lo) == len(self.lo):
+            return self, held
+        return Ranges(np.array(lo, dtype=np.uint64), np.array(hi, dtype=np.uint64)), held
 
     def joined(self, other: Ranges) -> Ranges:
         """These ranges and others."""

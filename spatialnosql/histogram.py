@@ -6,6 +6,7 @@ A histogram is a guess about the data, possibly an old one. It decides how a que
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -86,6 +87,17 @@ class Histogram:
         # A difference of uint64 before it becomes a double: 60 bits do not fit one.
         before: NDArray[np.float64] = below[at] + slope[at] * (places - borders[at])
         return before
+
+    def points_before_one(self, bound: int) -> float:
+        """The same for one bound, in a tenth of the time that numpy takes to begin."""
+        borders, below, slope = self._views
+        at = bisect_right(borders, bound) - 1
+        return below[at] + slope[at] * (bound - borders[at])
+
+    @cached_property
+    def _views(self) -> tuple[memoryview[int], memoryview[float], memoryview[float]]:
+        borders, below, slope = self._edges
+        return memoryview(borders), memoryview(below), memoryview(slope)  # type: ignore[arg-type]
 
     def points_in(self, lo: ArrayLike, hi: ArrayLike) -> NDArray[np.float64]:
         """The expected number of points in half-open ranges of 60-bit cells."""

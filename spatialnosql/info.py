@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from spatialnosql.costs import Costs
@@ -68,7 +69,7 @@ class CollectionInfo:
             return False
         return replace(self, histogram=None) == replace(other, histogram=None)
 
-    @property
+    @cached_property
     def gh_index(self) -> str | None:
         """The name of the index that begins with ``gh`` and goes on with ``_id``, if there is one."""
         for index in self.indexes:
@@ -76,12 +77,12 @@ class CollectionInfo:
                 return index.name
         return None
 
-    @property
+    @cached_property
     def has_sphere_index(self) -> bool:
         """Whether the location has a 2dsphere index."""
         return any((self.location, "2dsphere") in index.keys for index in self.indexes)
 
-    @property
+    @cached_property
     def nears_on_sphere(self) -> bool:
         """Whether the server answers near queries by a 2dsphere index that holds every document.
 

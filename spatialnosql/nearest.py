@@ -29,6 +29,9 @@ _WIDER = 2.0  # a ring reaches at least so many times as far as the last
 _MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
 
 
+_NONE: Floats = np.zeros(0)
+
+
 class RingSource:
     """The documents of rings, nearest first, one ring a batch; a `Source` of `Found`."""
 
@@ -40,7 +43,7 @@ class RingSource:
         self._reach = rings.first_m
         self._known = NOTHING  # what was read so far
         self._held: list[Any] = []  # of that, what lies beyond the last ring
-        self._held_m: Floats = np.zeros(0)
+        self._held_m = _NONE
         self._found = 0  # documents so far
         self._read = 0  # documents in the ranges asked so far
         self._rounds = 0
@@ -55,9 +58,10 @@ class RingSource:
             self._reach = rings.max_m
         ranges, surely = ring_cover(rings, self._reach, self._reader.info, self._known)
         last = surely >= min(rings.max_m, HALF_EARTH_M)
-        documents, distances = yield from self._new(ranges)
-        documents, distances = self._held + documents, np.concatenate([self._held_m, distances])
-        if not last:
+        documents, distances = yield from self._new(ranges, last=last)
+        if self._held:
+            documents, distances = self._held + documents, np.concatenate([self._held_m, distances])
+        if not last and documents:
             near = distances < surely
             self._held = list(compress(documents, (~near).tolist()))
             documents, self._held_m = list(compress(documents, near.tolist())), distances[~near]
@@ -69,6 +73,8 @@ class RingSource:
             self._learn(distances)
         else:
             self._widen(surely)
+        if not documents:
+            return documents
         order = np.argsort(distances, kind="stable").tolist()
         found = [documents[at] for at in order]
         if self._fields is not None:
@@ -79,15 +85,16 @@ class RingSource:
 
     def explained(self) -> Steps[Any]:
         """What the server says of the next ring."""
-        ranges, _ = ring_cover(self._rings, self._reach, self._reader.info, self._known)
-        return (yield from call(self._cursor(ranges.without(self._known)).explain))
+        ranges, surely = ring_cover(self._rings, self._reach, self._reader.info, self._known)
+        cursor = self._cursor(ranges.without(self._known), last=surely >= self._rings.max_m)
+        return (yield from call(cursor.explain))
 
-    def _cursor(self, ranges: Ranges) -> Any:
-        sent = ring_filter(ranges, self._rings, self._reader.info.gh)
+    def _cursor(self, ranges: Ranges, *, last: bool) -> Any:
+        sent = ring_filter(ranges, self._rings, self._reader.info, last=last)
         # One batch as a rule: the server sends no more than 16 MB at once.
         return self._reader.find(sent, self._rings.hint, batch_size=10 * RING_POINTS)
 
-    def _new(self, ranges: Ranges) -> Steps[tuple[list[Any], Floats]]:
+    def _new(self, ranges: Ranges, *, last: bool) -> Steps[tuple[list[Any], Floats]]:
         """The documents in ranges that were not read before, and their distances; of those that the query asks for."""
         info = self._reader.info
         new = ranges.without(self._known)
@@ -95,12 +102,14 @@ class RingSource:
         asked = ranges if again else new
         documents: list[Any] = []
         if len(asked):
-            documents = yield from call(self._cursor(asked).to_list)
+            documents = yield from call(self._cursor(asked, last=last).to_list)
         if again:  # a few more documents, that there be no more ranges than the caller wants
             cells = strings_to_cells([document[info.gh] for document in documents])
             documents = list(compress(documents, (~self._known.contains(cells)).tolist()))
         self._known = ranges.joined(self._known) if len(self._known) else ranges
         self._read += len(documents)
+        if not documents:
+            return documents, _NONE
         distances = measured(documents, self._rings, info.location)
         keep = yield from self._kept(documents, distances)
         return (documents, distances) if keep.all() else (list(compress(documents, keep)), distances[keep])
@@ -192,6 +201,4 @@ class RingSource:
 
 def measured(documents: list[Any], rings: Rings, location: str) -> Floats:
     """The distance of each document from the place."""
-    if not documents:
-        return np.zeros(0)
     return distances_m(rings.lng, rings.lat, *places(documents, location))

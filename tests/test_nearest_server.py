@@ -28,6 +28,7 @@ from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.nearest import measured
 from spatialnosql.rewrite import QoS, ring_near
 from spatialnosql.rewrite.ring_near import ring_cover, ring_filter
 from spatialnosql.sphere import ERROR_M, distances_m
@@ -385,9 +386,9 @@ def test_nothing_is_read_twice_or_before_it_is_wanted(
         ends.append(surely)
         return ranges, surely
 
-    def sent(ranges: Any, *given: Any) -> Any:
+    def sent(ranges: Any, *given: Any, **options: Any) -> Any:
         asked.append(ranges)
-        return ring_filter(ranges, *given)
+        return ring_filter(ranges, *given, **options)
 
     monkeypatch.setattr(nearest, "ring_cover", covered)
     monkeypatch.setattr(nearest, "ring_filter", sent)
@@ -449,9 +450,9 @@ def test_no_more_ranges_than_the_caller_wants(
 ) -> None:
     one, counts = collections["geojson"], []
 
-    def sent(ranges: Any, *given: Any) -> Any:
+    def sent(ranges: Any, *given: Any, **options: Any) -> Any:
         counts.append(len(ranges))
-        return ring_filter(ranges, *given)
+        return ring_filter(ranges, *given, **options)
 
     monkeypatch.setattr(nearest, "ring_filter", sent)
     qos = QoS(form="client", max_ranges=most)
@@ -535,3 +536,43 @@ def test_the_margin_is_wider_than_rounding() -> None:
         there = distances_m(x, y, lng, lat)
         back = np.array([distances_m(a, b, [x], [y])[0] for a, b in zip(lng, lat, strict=True)])
         assert np.abs(there - back).max() < ERROR_M / 10
+
+
+def test_the_caller_may_change_the_filter_while_the_cursor_is_read(collections: dict[str, Asked]) -> None:
+    one = collections["geojson"]
+    place = CENTRES[0]
+    reach = sorted(one.distances(place).values())[200] + 0.1
+    asked = {**one.near(place, maxDistance=reach), "kind": {"$in": ["cafe", "hotel", "park"]}}
+    expected = [document["_id"] for document in one.plain.find(asked)]
+    cursor = one.spatial("magnified").find(asked)
+    found = [next(cursor)["_id"]]
+    asked["kind"]["$in"].clear()
+    asked[one.setup.location]["$nearSphere"]["$maxDistance"] = 1.0
+    asked[one.setup.location]["$nearSphere"]["$geometry"]["coordinates"][0] = 77.0
+    found += [document["_id"] for document in cursor]
+    assert len(found) > 50
+    distances = one.distances(place)
+    assert [distances[name] for name in found] == [distances[name] for name in expected]
+
+
+def test_a_clump_beside_a_circle_is_not_sent(
+    collections: dict[str, Asked], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All who are read lie within the distance, or as near to it as rounding could matter."""
+    one, read = collections["geojson"], []
+
+    def noted(documents: Any, rings: Any, location: str) -> Any:
+        found = measured(documents, rings, location)
+        read.append(found.max())
+        return found
+
+    monkeypatch.setattr(nearest, "measured", noted)
+    for place in CENTRES:
+        ordered = sorted(one.distances(place).values())
+        for reach in (ordered[20] + 0.5, ordered[60], 300.0):
+            read.clear()
+            cursor = one.spatial("true").find(one.near(place, maxDistance=reach)).limit(1000)
+            found = [one.distances(place)[document["_id"]] for document in cursor]
+            assert found == [distance for distance in ordered if distance <= reach]
+            if len(read) == 1:
+                assert read[0] <= reach + 1.1

@@ -26,7 +26,7 @@ from spatialnosql.rewrite.ask_outline import ask_outline
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
 from spatialnosql.rewrite.fragments import cover_of
 from spatialnosql.rewrite.plan import Context, Plan, QoS
-from spatialnosql.rewrite.predicates import Conjunction, read
+from spatialnosql.rewrite.predicates import Conjunction, is_near, read
 from spatialnosql.rewrite.ring_near import ring_near
 from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.rewrite.settle_find import settle_find
@@ -69,6 +69,9 @@ def plan_find(
 
     if unchanged is not None or not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged)
+    if is_near(filter, info):
+        # Rings are as cheap to make as to remember, and go by what was learnt last.
+        return _given_back(make(_snapshot(filter), False), filter)
     return _remembered(info, filter, ("find", qos, limit, skip, is_sorted, readable), make)
 
 
@@ -182,12 +185,22 @@ def _remembered(
             if bson.encode(copy) != encoded:
                 return make(filter, again)  # something that looks like a DBRef and is none
             plan = make(copy, again)
-        # Rings are as cheap to make as to remember, and go by what was learnt last.
-        if plan.rings is None:
-            # Of a hasty one only that it was made: it is not made again.
-            info.plans[key] = replace(plan, original={}, filter=None, settled=None) if plan.hasty else plan
-            while len(info.plans) > _MOST_REMEMBERED:
-                with contextlib.suppress(KeyError):  # another thread was faster
-                    info.plans.popitem(last=False)
+        # Of a hasty one only that it was made: it is not made again.
+        info.plans[key] = replace(plan, original={}, filter=None, settled=None) if plan.hasty else plan
+        while len(info.plans) > _MOST_REMEMBERED:
+            with contextlib.suppress(KeyError):  # another thread was faster
+                info.plans.popitem(last=False)
+    return _given_back(plan, filter)
+
+
+def _snapshot(value: Any) -> Any:
+    """A filter as it is now, whatever the caller does to it later."""
+    if isinstance(value, dict):
+        return {key: _snapshot(part) for key, part in value.items()}
+    return [_snapshot(part) for part in value] if isinstance(value, list) else value
+
+
+def _given_back(plan: Plan, filter: Mapping[str, Any]) -> Plan:
+    """A plan made of a copy of the caller's filter, with the filter itself where it is to be sent as it came."""
     is_copy = plan.filter is plan.original
     return replace(plan, original=filter, filter=filter if is_copy else plan.filter)

@@ -71,6 +71,12 @@ class Unreadable(SpatialNoSQLError):  # noqa: N818 - a finding, not a fault
     """A geo condition that we do not understand: the server must see the query as it is."""
 
 
+def is_near(filter: Filter, info: CollectionInfo) -> bool:
+    """Whether a filter has a near at its top."""
+    condition = filter.get(info.location)
+    return isinstance(condition, Mapping) and any(operator in condition for operator in _NEAR)
+
+
 def read(filter: Filter, info: CollectionInfo) -> Conjunction:
     """Take a filter apart. Raises Unreadable, GeometryError or UnsupportedShape where only the server may judge."""
     found = Conjunction()

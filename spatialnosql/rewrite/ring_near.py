@@ -18,9 +18,9 @@ import bson
 from bson.errors import InvalidDocument
 
 from spatialnosql.block import block_around
-from spatialnosql.cover import DEFAULT_RANGE_COST, NOTHING, Ranges, cover
+from spatialnosql.cover import NOTHING, Ranges, cover
 from spatialnosql.density import radius_m
-from spatialnosql.geometry import near_to_region
+from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion
 from spatialnosql.rewrite.bound_near import with_distance
@@ -37,7 +37,9 @@ FIRST_POINTS = 5_000
 """The first ring of a query for everything in order, which may be read only as far as its reader likes."""
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
-_BLOCKS = ((16, 100.0), (64, 400.0))
+_BLOCKS = ((16, 60.0), (64, 120.0), (256, 400.0))
+_MOST_TESTED_M = 1e6  # circles beyond are no clumps' business
+_MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
 
 
 def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Plan | None:
@@ -113,8 +115,9 @@ def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges
 
     `known` is what was read already and need not be read again, though it is among the ranges.
     """
-    histogram = info.histogram
+    histogram, costs = info.histogram, info.costs
     assert histogram is not None
+    range_cost = costs.range_ms / (costs.key_ms + costs.fetch_ms + costs.return_ms)
     if not rings.min_m and not rings.regions:
         for cells, most in _BLOCKS:
             block = block_around(rings.lng, rings.lat, reach_m, cells)
@@ -125,22 +128,32 @@ def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges
                 new = ranges.without(known)
                 held = float(histogram.points_in(new.lo, new.hi).sum())
             else:
-                ranges, held = ranges.bridged(histogram, DEFAULT_RANGE_COST)
+                ranges, held = ranges.bridged(histogram, range_cost)
             if held <= most and len(ranges) <= (rings.max_ranges or cells):
                 return ranges, surely_m
     ring = near_to_region(rings.lng, rings.lat, min_distance_m=rings.min_m, max_distance_m=reach_m)
     region = IntersectionRegion((ring, *rings.regions)) if rings.regions else ring
-    return cover(region, max_ranges=rings.max_ranges, weights=histogram).outer, reach_m
+    covering = cover(region, max_ranges=rings.max_ranges, weights=histogram, range_cost=range_cost)
+    return covering.outer, reach_m
 
 
-def ring_filter(ranges: Ranges, rings: Rings, gh: str) -> Filter:
-    """What is sent for a ring."""
-    return all_of([any_of(conditions(ranges, gh), gh), *rings.others])
+def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: bool) -> Filter:
+    """What is sent for a ring.
+
+    Beyond the last one nothing is wanted, so the servers may as well leave it out: beside a small circle there can be a
+    clump of points in its ranges. They test a circle in a fraction of the time that it takes to send a document.
+    """
+    parts = [any_of(conditions(ranges, info.gh), info.gh), *rings.others]
+    if last and rings.max_m < _MOST_TESTED_M and not rings.others:
+        radius = (rings.max_m + _MARGIN_M) / EARTH_RADIUS_M
+        parts.append({info.location: {"$geoWithin": {"$centerSphere": [[rings.lng, rings.lat], radius]}}})
+    return all_of(parts)
 
 
 def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
     """What is sent first."""
-    return ring_filter(ring_cover(rings, rings.first_m, info, NOTHING)[0], rings, info.gh)
+    ranges, surely_m = ring_cover(rings, rings.first_m, info, NOTHING)
+    return ring_filter(ranges, rings, info, last=surely_m >= rings.max_m)
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
