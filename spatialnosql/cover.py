@@ -100,6 +100,15 @@ class Ranges:
         left = lo < hi
         return Ranges(lo[left], hi[left])
 
+    def held(self, histogram: Histogram) -> float:
+        """How many points are expected in all of the ranges."""
+        if len(self.lo) >= _FEW:
+            return float(histogram.points_in(self.lo, self.hi).sum())
+        before = histogram.points_before_one
+        return sum(
+            [before(hi) - before(lo) for lo, hi in zip(self.lo.tolist(), self.hi.tolist(), strict=True)]
+        )
+
     def bridged(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
         """Joined over gaps in which no more points are expected than so many; and how many are in the whole."""
         if len(self.lo) < _FEW:

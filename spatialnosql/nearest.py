@@ -159,7 +159,7 @@ class RingSource:
             farthest = float(np.partition(self._held_m, missing - 1)[missing - 1])
             self._reach = min(farthest + 2 * ERROR_M, rings.max_m, HALF_EARTH_M)
             new = ring_cover(rings, self._reach, info, self._known)[0].without(self._known)
-            if float(histogram.points_in(new.lo, new.hi).sum()) > _MANY + 2 * missing:
+            if new.held(histogram) > _MANY + 2 * missing:
                 # A clump on the way: it may lie beyond those that are wanted.
                 nearer = radius_m(rings.lng, rings.lat, enough(missing), histogram, beyond_m=surely)
                 self._reach = min(self._reach, max(nearer, surely + 1.0))
@@ -176,7 +176,7 @@ class RingSource:
         """The share of the points in the ranges that were documents to consider: other conditions thin them out."""
         histogram = self._reader.info.histogram
         assert histogram is not None
-        predicted = float(histogram.points_in(self._known.lo, self._known.hi).sum())
+        predicted = self._known.held(histogram)
         return min((self._read + 0.5) / (predicted + 1.0), 1.0)
 
     def _learn(self, distances: Floats) -> None:

@@ -61,6 +61,15 @@ def test_ranges_add_up_and_never_count_less_than_nothing(bounds: list[int]) -> N
     assert histogram.points_before([0])[0] == 0
 
 
+@given(st.lists(st.integers(0, 2**60), max_size=20), st.sampled_from([1, 20, 40]))
+def test_one_by_one_or_together(bounds: list[int], bits: int) -> None:
+    histogram = Histogram.of_cells(CELLS, bits)
+    bounds += [0, 2**60, *(int(cell) for cell in CELLS[:5])]
+    assert [histogram.points_before_one(bound) for bound in bounds] == histogram.points_before(
+        bounds
+    ).tolist()
+
+
 def test_within_a_cell_points_are_spread_evenly() -> None:
     histogram = Histogram(10, np.array([3], dtype=np.uint64), np.array([1000]))
     lo, hi = (int(bound[0]) for bound in cells_to_ranges([3], 10))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from unittest import mock
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spatialnosql import cover
 from spatialnosql.cover import NOTHING, Ranges
 from spatialnosql.geohash import BITS, merge_ranges
+from spatialnosql.histogram import Histogram
 
 PARTS = 24
 UNIT = (1 << BITS) // PARTS
@@ -43,3 +49,33 @@ def test_nothing_changes_nothing(members: set[int]) -> None:
     assert same(NOTHING.without(ranges), NOTHING)
     assert same(ranges.joined(NOTHING), ranges)
     assert same(ranges.without(ranges), NOTHING)
+
+
+def bridged_by_hand(members: set[int], counts: list[int], points: int) -> tuple[set[int], int]:
+    """Gaps with few points are filled, and all is counted."""
+    filled = set(members)
+    for start, end in pairwise(sorted(members)):
+        gap = set(range(start + 1, end))
+        if sum(counts[part] for part in gap) <= points:
+            filled |= gap
+    return filled, sum(counts[part] for part in filled)
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["together", "one by one"])
+@given(sets, st.lists(st.integers(0, 9), min_size=32, max_size=32), st.integers(0, 30))
+def test_bridged(few: int, members: set[int], counts: list[int], points: int) -> None:
+    parts, unit = 32, 1 << (BITS - 5)  # such as are cells
+    held_in = np.flatnonzero(counts).astype(np.uint64)
+    histogram = Histogram(5, held_in, np.array(counts, dtype=np.int64)[held_in.astype(int)])
+
+    def of(chosen: set[int]) -> Ranges:
+        lo = np.array(sorted(chosen), dtype=np.uint64) * np.uint64(unit)
+        return Ranges(*merge_ranges(lo, lo + np.uint64(unit)))
+
+    assert all(member < parts for member in members)
+    expected, total = bridged_by_hand(members, counts, points)
+    with mock.patch.object(cover, "_FEW", few):
+        ranges, held = of(members).bridged(histogram, points)
+        assert of(members).held(histogram) == sum(counts[part] for part in members)
+    assert same(ranges, of(expected))
+    assert held == total

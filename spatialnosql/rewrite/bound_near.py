@@ -80,7 +80,7 @@ def why_not_bound(covering: Cover, histogram: Histogram | None) -> str | None:
         return "the circle holds no place"
     if histogram is None or not histogram.total:
         return None
-    share = float(histogram.points_in(covering.outer.lo, covering.outer.hi).sum()) / histogram.total
+    share = covering.outer.held(histogram) / histogram.total
     return "the circle holds most of the collection" if share > 0.8 else None
 
 

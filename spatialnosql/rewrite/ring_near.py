@@ -37,8 +37,8 @@ FIRST_POINTS = 5_000
 """The first ring of a query for everything in order, which may be read only as far as its reader likes."""
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
-_BLOCKS = ((16, 60.0), (64, 120.0), (256, 400.0))
-_MOST_TESTED_M = 1e6  # circles beyond are no clumps' business
+_BLOCKS = ((4, 20.0), (16, 60.0), (64, 120.0), (256, 400.0))
+_MOST_TESTED, _LARGEST_TESTED_M = 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
 
 
@@ -119,14 +119,14 @@ def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges
     assert histogram is not None
     range_cost = costs.range_ms / (costs.key_ms + costs.fetch_ms + costs.return_ms)
     if not rings.min_m and not rings.regions:
-        for cells, most in _BLOCKS:
+        # Where fewer points are expected than are wanted, the smallest block may do.
+        for cells, most in _BLOCKS if reach_m >= rings.max_m else _BLOCKS[1:]:
             block = block_around(rings.lng, rings.lat, reach_m, cells)
             if block is None or block[1] < reach_m:
                 break
             ranges, surely_m = block
             if len(known):
-                new = ranges.without(known)
-                held = float(histogram.points_in(new.lo, new.hi).sum())
+                held = ranges.without(known).held(histogram)
             else:
                 ranges, held = ranges.bridged(histogram, range_cost)
             if held <= most and len(ranges) <= (rings.max_ranges or cells):
@@ -141,10 +141,17 @@ def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: boo
     """What is sent for a ring.
 
     Beyond the last one nothing is wanted, so the servers may as well leave it out: beside a small circle there can be a
-    clump of points in its ranges. They test a circle in a fraction of the time that it takes to send a document.
+    clump of points in its ranges. To test for a circle takes them a fraction of what it takes to send a document; but
+    in a ring of many points few lie beyond.
     """
     parts = [any_of(conditions(ranges, info.gh), info.gh), *rings.others]
-    if last and rings.max_m < _MOST_TESTED_M and not rings.others:
+    assert info.histogram is not None
+    if (
+        last
+        and not rings.others
+        and rings.max_m < _LARGEST_TESTED_M
+        and ranges.held(info.histogram) < _MOST_TESTED
+    ):
         radius = (rings.max_m + _MARGIN_M) / EARTH_RADIUS_M
         parts.append({info.location: {"$geoWithin": {"$centerSphere": [[rings.lng, rings.lat], radius]}}})
     return all_of(parts)
