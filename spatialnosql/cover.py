@@ -50,7 +50,7 @@ _BATCH = 0.1
 # hold fewer points than that is worth.
 _ROUND = 60
 _CACHE_SIZE = 1024
-_FEW = 32  # so few ranges are sooner gone through one by one than numpy is called
+_FEW = 64  # so few ranges are sooner gone through one by one than numpy is called
 
 _COLUMN, _ROW = 360.0 / 2**30, 180.0 / 2**30
 _WIDTHS = 360.0 * 0.5 ** ((np.arange(BITS + 1) + 1) // 2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -387,8 +387,14 @@ def _no_mapping(filter: Any) -> str | None:
 class SpatialCursor(BaseCursor):
     """A cursor of `SpatialCollection.find`, used as pymongo's is."""
 
-    def __iter__(self) -> SpatialCursor:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        actual = None
+        while actual is not self._actual or actual is None:  # anew if it is rewound meanwhile
+            actual = run(self._open())
+            for document in actual:
+                yield document
+                if self._actual is not actual:
+                    break
 
     def __next__(self) -> Any:
         actual = self._actual

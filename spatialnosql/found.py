@@ -6,7 +6,7 @@ Some were read already, others are still to come from a *source*, batch by batch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from spatialnosql.deadline import Deadline
@@ -129,8 +129,12 @@ class Found:
         """Whether there may be more."""
         return bool(self._documents) or bool(self._ahead) or self._source is not None
 
-    def __iter__(self) -> Found:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        # Not self: three calls for each document would take a tenth of the time of a large find.
+        documents = self._documents
+        while bool(documents) or run(self.fill()):
+            while documents:
+                yield documents.popleft()
 
     def __next__(self) -> Any:
         if not self._documents and not run(self.fill()):

@@ -17,7 +17,7 @@ from spatialnosql.steps import Call, Steps, listed, together
 _ASKED_AT_ONCE = 1_000
 FIRST_BATCH = 101
 """How many documents the server sends first unless it is told otherwise."""
-_LATER_BATCHES = 20_000
+_LATER_BATCHES = 8_000
 
 
 def can_settle_documents(collection: Any) -> bool:
@@ -75,12 +75,16 @@ class Reader:
 
 
 def next_documents(
-    cursor: Any, batch_size: int | None, work: Callable[[], object] | None = None
+    cursor: Any, batch_size: int, work: Callable[[], object] | None = None
 ) -> Steps[list[Any]]:
-    """The next documents of a cursor, none at the end: a batch, or all the rest if `batch_size` is None.
+    """The next batch of a cursor, nothing at the end.
 
-    0 is the server's own: a small first batch, then many at a time. `work` is done while the server is busy.
+    A `batch_size` of 0 is a small first batch, as the server has it, then many documents at a time. `work` is done
+    while the server is busy.
     """
-    wanted = (_LATER_BATCHES if cursor.retrieved else FIRST_BATCH) if batch_size == 0 else batch_size
-    documents: list[list[Any]] = yield from together([Call(cursor.to_list, (wanted,))], work=work)
+    if not batch_size and cursor.retrieved:
+        batch_size = _LATER_BATCHES
+        cursor.set_batches(batch_size)
+    calls = [Call(cursor.to_list, (batch_size or FIRST_BATCH,))]
+    documents: list[list[Any]] = yield from together(calls, work=work)
     return documents[0]

@@ -48,8 +48,8 @@ class SettledFind:
 
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
         """The documents of the next batch that lie in the shape."""
-        size = None if everything else self._batch_size
-        documents = yield from next_documents(self.cursor, size, self._settled.reading())
+        del everything  # a batch at a time, whoever asks: the processor's caches hold no more
+        documents = yield from next_documents(self.cursor, self._batch_size, self._settled.reading())
         if not documents:
             if not self._settled.others:
                 experience = self._reader.info.experience

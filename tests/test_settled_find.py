@@ -470,3 +470,66 @@ def test_a_projection_into_the_location_does_not_make_another_place_of_it(
         found = list(spatial.find(asked, projection))
         assert_same_documents(list(collection.find(asked, projection)), found)
         assert "three" in [document["_id"] for document in found]
+
+
+def test_a_loop_may_stop_go_on_and_begin_again(plain: Any, spatial: SpatialCollection) -> None:
+    """As with pymongo's cursor, which is its own iterator."""
+    for collection in (plain, spatial):
+        expected = [document["n"] for document in plain.find(CIRCLE, sort=[("n", 1)])]
+        assert len(expected) > 30
+        cursor = collection.find(CIRCLE, sort=[("n", 1)], batch_size=7)
+        found = [next(cursor)["n"]]
+        for document in cursor:
+            found.append(document["n"])
+            if len(found) in (5, 20):
+                break
+        found.append(cursor.next()["n"])
+        found += [document["n"] for document in cursor]
+        assert found == expected
+        assert list(cursor) == []
+        again, rewound = [], False
+        cursor.rewind()
+        for document in cursor:
+            again.append(document["n"])
+            if len(again) == 10 and not rewound:
+                rewound = True
+                cursor.rewind()
+        assert again == [*expected[:10], *expected]
+        cursor.rewind()
+        closed = []
+        for document in cursor:
+            closed.append(document["n"])
+            cursor.close()
+        assert closed[0] == expected[0]
+        assert len(closed) <= 7
+
+
+def test_later_batches_fit_the_caches(cluster: Any, plain: Any, info: CollectionInfo) -> None:
+    sizes: list[Any] = []
+
+    class Batches(monitoring.CommandListener):
+        def started(self, event: monitoring.CommandStartedEvent) -> None:
+            if event.command_name in ("find", "getMore"):
+                sizes.append(event.command.get("batchSize"))
+
+        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+            pass
+
+        def failed(self, event: monitoring.CommandFailedEvent) -> None:
+            pass
+
+    assert info.histogram is not None
+    many = Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts * 500)
+    world = {"loc": {"$geoWithin": {"$box": [[-179.0, -89.0], [179.0, 89.0]]}}}
+    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[Batches()]) as watched:
+        collection = watched[plain.database.name][plain.name]
+        spatial = SpatialCollection(collection, info=replace(info, histogram=many), qos=CLIENT)
+        found = list(spatial.find(world))
+        assert len(found) == plain.count_documents(world) > 1_000
+        assert sizes == [None, 8_000]
+        sizes.clear()
+        assert len(spatial.find(world).to_list()) == len(found)
+        assert sizes == [None, 8_000]
+        sizes.clear()
+        assert len(list(spatial.find(world, batch_size=900))) == len(found)
+        assert set(sizes) == {900}

@@ -27,7 +27,7 @@ from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.settled import region_of, why_not_settled, within
 
 OUTLINE, COVER = "outline", "cover"
-_CELLS = 128
+_CELLS = 512
 # What a shape takes to read was measured with nothing else to do: between queries it takes some times that.
 _READ = 3.0
 _RANGES = 20  # of an ordinary cover
