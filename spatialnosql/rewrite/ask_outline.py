@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from spatialnosql.cover import NOTHING, Cover
+from spatialnosql.cover import NOTHING, Cover, Ranges
 from spatialnosql.info import CollectionInfo
 from spatialnosql.outline import outline_of
 from spatialnosql.region import Region
@@ -30,7 +30,7 @@ OUTLINE, COVER = "outline", "cover"
 _CELLS = 512
 # What a shape takes to read was measured with nothing else to do: between queries it takes some times that.
 _READ = 3.0
-_RANGES = 20  # of an ordinary cover
+_RANGES, _BORDER = 20, 0.25  # of an ordinary cover: its ranges, and the share of points at its border
 _WITHIN = ("$geoWithin", "$within", "$geoIntersects")
 
 
@@ -44,15 +44,15 @@ def ask_outline(filter: Filter, context: Context, *, counted: bool = False) -> P
     outline = outline_of(polygons, _CELLS)
     if outline is None or info.histogram is None:
         return None
-    candidate_ms = _candidate_ms(info, counted=counted, fetched=bool(others))
-    ranges, held = outline.ranges.bridged(info.histogram, info.costs.range_ms / candidate_ms)
+    kind = {"counted": counted, "fetched": bool(others)}
+    ranges, held = outline.ranges.bridged(info.histogram, info.costs.range_ms / _candidate_ms(info, **kind))
     if len(ranges) > (context.qos.max_ranges or len(ranges)):
         return None
     covering = Cover(NOTHING, ranges, len(ranges))
     held *= info.experience.factor(covering)
     inside = held * outline.filled
     wanted = min(inside, float(context.limit + context.skip)) if context.limit else inside
-    estimates = _estimates(covering, held, wanted, outline.vertices, candidate_ms, info)
+    estimates = _estimates(ranges, held, wanted, outline.vertices, info, **kind)
     form = min(estimates, key=lambda form: estimates[form])
     if form == COVER:
         return None
@@ -109,7 +109,14 @@ def _candidate_ms(info: CollectionInfo, *, counted: bool, fetched: bool) -> floa
 
 
 def _estimates(
-    covering: Cover, held: float, wanted: float, vertices: int, candidate_ms: float, info: CollectionInfo
+    ranges: Ranges,
+    held: float,
+    wanted: float,
+    vertices: int,
+    info: CollectionInfo,
+    *,
+    counted: bool,
+    fetched: bool,
 ) -> dict[str, float]:
     """The milliseconds until the answer is there, of all who work one after the other.
 
@@ -118,13 +125,19 @@ def _estimates(
     costs = info.costs
     asked = costs.command_ms + costs.shard_ms
     tested = costs.key_ms + costs.fetch_ms + costs.test_ms + vertices * costs.vertex_ms
+    candidate = _candidate_ms(info, counted=counted, fetched=fetched)
+    # Of a cover the interior is counted by the servers, with a command of its own.
+    covered = candidate - (1 - _BORDER) * costs.settle_ms if counted else candidate
     return {
-        ORIGINAL: asked + costs.shape_ms + vertices * costs.shape_vertex_ms + wanted * SPILL * tested,
-        OUTLINE: asked + len(covering.boundary) * costs.range_ms + held * candidate_ms,
-        COVER: asked
+        ORIGINAL: asked
+        + costs.shape_ms
+        + vertices * costs.shape_vertex_ms
+        + wanted * (SPILL * tested + (0.0 if counted else costs.return_ms)),
+        OUTLINE: asked + len(ranges) * costs.range_ms + held * candidate,
+        COVER: asked * (2 if counted else 1)
         + _READ * (costs.read_ms + vertices * costs.read_vertex_ms)
         + _RANGES * costs.range_ms
-        + wanted * candidate_ms,
+        + wanted * covered,
     }
 
 
