@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -211,23 +212,25 @@ def moved(asked: Asked, run: int) -> Asked:
 class Answer:
     """The places of the documents in the order in which they came, what the server said of distances, and from where.
 
-    Not the documents themselves: a million of them, kept, would be what the client's memory and CPU are spent on.
+    Packed numbers: a million documents, or lists, kept would be what the client's memory and CPU are spent on.
     """
 
     asked: Asked
-    coordinates: list[list[float]]
-    said_m: list[float]
+    coordinates: array[float]  # longitude and latitude in turn
+    said_m: array[float]
 
     @staticmethod
     def of(asked: Asked, documents: Iterable[dict[str, Any]]) -> Answer:
         """Read all documents; every one is decoded whole."""
-        if asked.kind.aggregate:
-            pairs = [(document["loc"]["coordinates"], document["distance_m"]) for document in documents]
-            return Answer(asked, [place for place, _ in pairs], [metres for _, metres in pairs])
-        return Answer(asked, [document["loc"]["coordinates"] for document in documents], [])
+        coordinates, said = array("d"), array("d")
+        for document in documents:
+            coordinates.extend(document["loc"]["coordinates"])
+            if asked.kind.aggregate:
+                said.append(document["distance_m"])
+        return Answer(asked, coordinates, said)
 
     def __len__(self) -> int:
-        return len(self.coordinates)
+        return len(self.coordinates) // 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +253,7 @@ def distances(answer: Answer) -> Distances:
     """How far each document is from the place, computed from its location, and as the server says if it does."""
     if not answer.coordinates:
         return Distances(np.zeros(0))
-    places = np.array(answer.coordinates)
+    places = np.array(answer.coordinates).reshape(-1, 2)
     here, there = to_vectors(answer.asked.lng, answer.asked.lat), to_vectors(places[:, 0], places[:, 1])
     # By the chord: exact for small angles too.
     chord = np.linalg.norm(there - here, axis=1)

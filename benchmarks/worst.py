@@ -14,7 +14,8 @@ from typing import Any
 
 from benchmarks.frame import Comparison, Query, Variant
 
-CANDIDATES, REPEATS = 12, 15
+CANDIDATES, REPEATS, MOST_REPEATS = 12, 15, 60
+LEAST_S = 0.25  # for one candidate: medians of fifteen times two milliseconds differ by a tenth from one run to another
 MOST_S = 3.0  # for one candidate: what takes long is measured well by fewer repeats
 LONG_S = 1.0  # and what takes this long by those it had
 
@@ -75,14 +76,15 @@ def measure_worst(
             continue
         walls: dict[str, list[float]] = {plain.name: [], other.name: []}
         started = time.perf_counter()
-        for run in range(repeats or REPEATS):
+        for run in range(repeats or MOST_REPEATS):
             # Runs that the comparison had are not fresh any more.
             query = queries[number] if fresh is None else fresh(queries[number], 1000 + run)
             for variant in (plain, other) if run % 2 == 0 else (other, plain):
                 before = time.perf_counter()
                 variant.ask(query)
                 walls[variant.name].append(time.perf_counter() - before)
-            if run >= 2 and time.perf_counter() - started > MOST_S:
+            elapsed = time.perf_counter() - started
+            if (run >= 2 and elapsed > MOST_S) or (run + 1 >= REPEATS and elapsed > LEAST_S):
                 break
         medians = {which: 1e3 * statistics.median(times) for which, times in walls.items()}
         asked = len(walls[other.name])

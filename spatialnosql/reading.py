@@ -18,6 +18,7 @@ _ASKED_AT_ONCE = 1_000
 FIRST_BATCH = 101
 """How many documents the server sends first unless it is told otherwise."""
 _LATER_BATCHES = 8_000
+_NO_TYPES = TypeRegistry()
 
 
 def can_settle_documents(collection: Any) -> bool:
@@ -26,7 +27,7 @@ def can_settle_documents(collection: Any) -> bool:
     With types of the caller's own even a geohash may be something else here, and an ``_id`` that cannot be sent back.
     """
     codec = collection.codec_options
-    return issubclass(codec.document_class, MutableMapping) and codec.type_registry == TypeRegistry()
+    return issubclass(codec.document_class, MutableMapping) and codec.type_registry == _NO_TYPES
 
 
 class Reader:

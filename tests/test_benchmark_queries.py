@@ -41,6 +41,7 @@ def on_cluster(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployment, "LocalCluster", running)
     for module in (worst, cold):
         monkeypatch.setattr(module, "REPEATS", 1)
+    monkeypatch.setattr(worst, "LEAST_S", 0.0)
 
 
 def asked_for(name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:

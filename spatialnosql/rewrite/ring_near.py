@@ -38,7 +38,7 @@ FIRST_POINTS = 5_000
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
 _BLOCKS = ((4, 20.0), (16, 60.0), (64, 120.0), (256, 400.0))
-_MOST_TESTED, _LARGEST_TESTED_M = 1_000, 1e6
+_FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
 
 
@@ -142,7 +142,7 @@ def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: boo
 
     Beyond the last one nothing is wanted, so the servers may as well leave it out: beside a small circle there can be a
     clump of points in its ranges. To test for a circle takes them a fraction of what it takes to send a document; but
-    in a ring of many points few lie beyond.
+    a command that asks for it costs as much as a few documents, and in a ring of many points few lie beyond.
     """
     parts = [any_of(conditions(ranges, info.gh), info.gh), *rings.others]
     assert info.histogram is not None
@@ -150,7 +150,7 @@ def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: boo
         last
         and not rings.others
         and rings.max_m < _LARGEST_TESTED_M
-        and ranges.held(info.histogram) < _MOST_TESTED
+        and _FEWEST_TESTED < ranges.held(info.histogram) < _MOST_TESTED
     ):
         radius = (rings.max_m + _MARGIN_M) / EARTH_RADIUS_M
         parts.append({info.location: {"$geoWithin": {"$centerSphere": [[rings.lng, rings.lat], radius]}}})
