@@ -8,6 +8,7 @@ Plain Python, a number at a time: for so few cells that is sooner done than nump
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ _POLAR_DEG = 85.0  # nearer to a pole than this, a small circle may have every l
 _MARGIN_M = 1e-3  # a point nearer than this to a side may be on either side of it
 
 
+@functools.lru_cache(maxsize=64)  # a query asks twice: whether its circle holds much, and for its ranges
 def block_around(lng: float, lat: float, radius_m: float, most_cells: int) -> tuple[Ranges, float] | None:
     """The ranges of a block of at most so many cells around a circle, and the radius that surely fits into it.
 

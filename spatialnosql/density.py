@@ -52,6 +52,11 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
     return radius
 
 
+def remembered_radius_m(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
+    """The same if it was looked up or learnt before for this place."""
+    return _leaves(histogram).radii.get(_place(lng, lat, wanted))
+
+
 def learn_radius(lng: float, lat: float, wanted: float, histogram: Histogram, radius: float) -> None:
     """Remember for a place what it has taken, where that was far from what the histogram had led to expect."""
     _leaves(histogram).radii[_place(lng, lat, wanted)] = radius

@@ -19,8 +19,9 @@ from bson.errors import InvalidDocument
 
 from spatialnosql.block import block_around
 from spatialnosql.cover import NOTHING, Ranges, cover
-from spatialnosql.density import radius_m
+from spatialnosql.density import radius_m, remembered_radius_m
 from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
+from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion
 from spatialnosql.rewrite.bound_near import with_distance
@@ -78,9 +79,12 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
     thinned_by = _key(others)
     share = max(info.experience.thinning(thinned_by), 1e-6) if others else 1.0
     points = min(enough(needed) / share, RING_POINTS) if needed else FIRST_POINTS
-    first = min(
-        radius_m(near.lng, near.lat, points, histogram, beyond_m=near.min_distance_m), near.max_distance_m
-    )
+    known = remembered_radius_m(near.lng, near.lat, points, histogram)
+    if known is None and _all_in_one(near, points, histogram):
+        first = near.max_distance_m
+    else:
+        radius = radius_m(near.lng, near.lat, points, histogram, beyond_m=near.min_distance_m)
+        first = min(radius, near.max_distance_m)
     own_index = any(_has_own_index(other, info) for other in others)
     return Rings(
         near.lng,
@@ -103,6 +107,14 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         thinned_by,
         context.qos.max_ranges,
     )
+
+
+def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
+    """Whether no more points are expected up to the greatest distance: then the density need not be looked up."""
+    if near.min_distance_m or not math.isfinite(near.max_distance_m):
+        return False
+    block = block_around(near.lng, near.lat, near.max_distance_m, _BLOCKS[0][0])
+    return block is not None and block[1] >= near.max_distance_m and block[0].held(histogram) <= points
 
 
 def enough(needed: int) -> float:
