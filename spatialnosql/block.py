@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 import math
 
-import numpy as np
-
 from spatialnosql.cover import Ranges
 from spatialnosql.geohash import BITS
 from spatialnosql.geometry import EARTH_RADIUS_M
@@ -103,8 +101,8 @@ def ranges_of_cells(cells: list[int], bits: int) -> Ranges:
             hi.append(cell)
         end = cell + 1
         hi[-1] = end
-    shift = np.uint64(BITS - bits)
-    return Ranges(np.array(lo, dtype=np.uint64) << shift, np.array(hi, dtype=np.uint64) << shift)
+    shift = BITS - bits
+    return Ranges([cell << shift for cell in lo], [cell << shift for cell in hi])
 
 
 def spread(value: int) -> int:

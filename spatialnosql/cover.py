@@ -29,6 +29,7 @@ from spatialnosql.geohash import (
     cells_to_indices,
     indices_to_cells,
     merge_ranges,
+    range_to_strings,
 )
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import BOUNDARY, IN, OUT, Box, Region, Status
@@ -57,24 +58,43 @@ _WIDTHS = 360.0 * 0.5 ** ((np.arange(BITS + 1) + 1) // 2)
 _HEIGHTS = 180.0 * 0.5 ** (np.arange(BITS + 1) // 2)
 
 
-@dataclass(frozen=True)
 class Ranges:
-    """Sorted, disjoint, half-open ranges ``[lo, hi)`` of 60-bit cells."""
+    """Sorted, disjoint, half-open ranges ``[lo, hi)`` of 60-bit cells.
 
-    lo: Cells
-    hi: Cells
+    Arrays and lists of Python's numbers, each made when it is first asked for: for a few ranges numpy takes longer to
+    begin than all the rest of a small query.
+    """
+
+    def __init__(self, lo: Cells | list[int], hi: Cells | list[int]) -> None:
+        self._lo, self._hi = lo, hi
 
     @classmethod
     def everything(cls) -> Ranges:
         """One range of all cells."""
-        return cls(np.zeros(1, dtype=np.uint64), np.full(1, 1 << BITS, dtype=np.uint64))
+        return cls([0], [1 << BITS])
+
+    @cached_property
+    def lo(self) -> Cells:
+        """Where each begins."""
+        return np.asarray(self._lo, dtype=np.uint64)
+
+    @cached_property
+    def hi(self) -> Cells:
+        """Where each has ended."""
+        return np.asarray(self._hi, dtype=np.uint64)
+
+    @cached_property
+    def _numbers(self) -> tuple[list[int], list[int]]:
+        """Both as Python's numbers."""
+        lo, hi = self._lo, self._hi
+        return (lo if isinstance(lo, list) else lo.tolist()), (hi if isinstance(hi, list) else hi.tolist())
 
     def __len__(self) -> int:
-        return len(self.lo)
+        return len(self._lo)
 
     def contains(self, cells: Cells) -> NDArray[np.bool_]:
         """Which 60-bit cells lie in any of the ranges."""
-        if not len(self.lo):
+        if not len(self):
             return np.zeros(np.shape(cells), dtype=np.bool_)
         at = np.searchsorted(self.lo, cells, side="right")
         inside: NDArray[np.bool_] = (at > 0) & (np.asarray(cells) < self.hi[np.maximum(at, 1) - 1])
@@ -82,7 +102,7 @@ class Ranges:
 
     def without(self, other: Ranges) -> Ranges:
         """What is left of these ranges when others are taken out."""
-        if not len(self.lo) or not len(other.lo):
+        if not len(self) or not len(other):
             return self
         # Between the others there are gaps, one before them and one behind them.
         gap_lo = np.concatenate([np.zeros(1, dtype=np.uint64), other.hi])
@@ -102,16 +122,14 @@ class Ranges:
 
     def held(self, histogram: Histogram) -> float:
         """How many points are expected in all of the ranges."""
-        if len(self.lo) >= _FEW:
+        if len(self) >= _FEW:
             return float(histogram.points_in(self.lo, self.hi).sum())
         before = histogram.points_before_one
-        return sum(
-            [before(hi) - before(lo) for lo, hi in zip(self.lo.tolist(), self.hi.tolist(), strict=True)]
-        )
+        return sum([before(hi) - before(lo) for lo, hi in zip(*self._numbers, strict=True)])
 
     def bridged(self, histogram: Histogram, points: float) -> tuple[Ranges, float]:
         """Joined over gaps in which no more points are expected than so many; and how many are in the whole."""
-        if len(self.lo) < _FEW:
+        if len(self) < _FEW:
             return self._bridged_one_by_one(histogram, points)
         before, after = histogram.points_before(np.stack([self.lo, self.hi]))
         apart = before[1:] - after[:-1] > points
@@ -125,7 +143,7 @@ class Ranges:
         lo: list[int] = []
         hi: list[int] = []
         held = after = 0.0
-        for first, end in zip(self.lo.tolist(), self.hi.tolist(), strict=True):
+        for first, end in zip(*self._numbers, strict=True):
             before = histogram.points_before_one(first)
             if hi and before - after <= points:
                 held += before - after
@@ -135,9 +153,7 @@ class Ranges:
                 hi.append(end)
             after = histogram.points_before_one(end)
             held += after - before
-        if len(lo) == len(self.lo):
-            return self, held
-        return Ranges(np.array(lo, dtype=np.uint64), np.array(hi, dtype=np.uint64)), held
+        return (self if len(lo) == len(self) else Ranges(lo, hi)), held
 
     def joined(self, other: Ranges) -> Ranges:
         """These ranges and others."""
@@ -149,10 +165,12 @@ class Ranges:
 
     @cached_property
     def _strings(self) -> list[tuple[str, str]]:
+        if len(self) < _FEW:
+            return [range_to_strings(lo, hi) for lo, hi in zip(*self._numbers, strict=True)]
         return list(zip(bounds_to_strings(self.lo), bounds_to_strings(self.hi), strict=True))
 
 
-NOTHING = Ranges(np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.uint64))
+NOTHING = Ranges([], [])
 
 
 @dataclass(frozen=True)

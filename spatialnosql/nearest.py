@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spatialnosql.cover import NOTHING, Ranges
 from spatialnosql.density import HALF_EARTH_M, learn_radius, radius_m
@@ -17,19 +18,17 @@ from spatialnosql.places import places, value_at
 from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Rings
 from spatialnosql.rewrite.ring_geo_near import GeoNearFields
-from spatialnosql.rewrite.ring_near import RING_POINTS, enough, ring_cover, ring_filter
+from spatialnosql.rewrite.ring_near import RING_POINTS, Ring, enough, ring_cover, ring_filter
 from spatialnosql.settle import OUT, UNSURE, settle_closely
-from spatialnosql.sphere import ERROR_M, Floats, distances_m
+from spatialnosql.sphere import ERROR_M, distances_m
 from spatialnosql.steps import Steps, call
 
 _MANY = 150.0  # points that are read without a second thought
 _FAR_MORE = 4.0  # times as many read as expected: the histogram is wrong about this place
 _MARGIN_M = 2.0  # added to a radius that was learnt, for places a few steps away
 _WIDER = 2.0  # a ring reaches at least so many times as far as the last
+_FEW = 32  # so few are sooner sorted by Python than numpy is called
 _MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
-
-
-_NONE: Floats = np.zeros(0)
 
 
 class RingSource:
@@ -42,8 +41,7 @@ class RingSource:
         self._reader, self._rings, self._fields = reader, rings, fields
         self._reach = rings.first_m
         self._known = NOTHING  # what was read so far
-        self._held: list[Any] = []  # of that, what lies beyond the last ring
-        self._held_m = _NONE
+        self._held = _NOBODY  # of that, what lies beyond the last ring
         self._found = 0  # documents so far
         self._read = 0  # documents in the ranges asked so far
         self._rounds = 0
@@ -56,97 +54,94 @@ class RingSource:
         rings = self._rings
         if everything and not rings.needed and math.isfinite(rings.max_m):
             self._reach = rings.max_m
-        ranges, surely = ring_cover(rings, self._reach, self._reader.info, self._known)
-        last = surely >= min(rings.max_m, HALF_EARTH_M)
-        documents, distances = yield from self._new(ranges, last=last)
-        if self._held:
-            documents, distances = self._held + documents, np.concatenate([self._held_m, distances])
-        if not last and documents:
-            near = distances < surely
-            self._held = list(compress(documents, (~near).tolist()))
-            documents, self._held_m = list(compress(documents, near.tolist())), distances[~near]
-            distances = distances[near]
-        self._found += len(documents)
+        ring = ring_cover(rings, self._reach, self._reader.info, self._known)
+        surely, last = ring.surely_m, ring.surely_m >= min(rings.max_m, HALF_EARTH_M)
+        found = yield from self._new(ring, last=last)
+        if len(self._held):
+            found = found.merged(self._held)
+        if not last:
+            found, self._held = found.parted(bisect_left(found.distances, surely))
+        self._found += len(found)
         self._done = last or 0 < rings.needed <= self._found
         self._rounds += 1
         if self._done:
-            self._learn(distances)
+            self._learn(found.distances)
         else:
             self._widen(surely)
-        if not documents:
-            return documents
-        order = np.argsort(distances, kind="stable").tolist()
-        found = [documents[at] for at in order]
         if self._fields is not None:
             path = self._reader.info.location.split(".")
-            for document, distance in zip(found, distances[order].tolist(), strict=True):
+            for document, distance in zip(found.documents, found.distances, strict=True):
                 self._fields.added(document, distance, value_at(document, path))
-        return self._reader.widened.strip(found)
+        return self._reader.widened.strip(found.documents)
 
     def explained(self) -> Steps[Any]:
         """What the server says of the next ring."""
-        ranges, surely = ring_cover(self._rings, self._reach, self._reader.info, self._known)
-        cursor = self._cursor(ranges.without(self._known), last=surely >= self._rings.max_m)
+        ring = ring_cover(self._rings, self._reach, self._reader.info, self._known)
+        new = ring.ranges.without(self._known)
+        cursor = self._cursor(new, ring.held, last=ring.surely_m >= self._rings.max_m)
         return (yield from call(cursor.explain))
 
-    def _cursor(self, ranges: Ranges, *, last: bool) -> Any:
-        sent = ring_filter(ranges, self._rings, self._reader.info, last=last)
+    def _cursor(self, ranges: Ranges, held: float, *, last: bool) -> Any:
+        sent = ring_filter(ranges, held, self._rings, self._reader.info, last=last)
         # One batch as a rule: the server sends no more than 16 MB at once.
         return self._reader.find(sent, self._rings.hint, batch_size=10 * RING_POINTS)
 
-    def _new(self, ranges: Ranges, *, last: bool) -> Steps[tuple[list[Any], Floats]]:
-        """The documents in ranges that were not read before, and their distances; of those that the query asks for."""
-        info = self._reader.info
+    def _new(self, ring: Ring, *, last: bool) -> Steps[Measured]:
+        """The documents of a ring that were not read before; of those that the query asks for."""
+        info, rings, ranges = self._reader.info, self._rings, ring.ranges
         new = ranges.without(self._known)
-        again = self._rings.max_ranges is not None and len(new) > self._rings.max_ranges
+        again = rings.max_ranges is not None and len(new) > rings.max_ranges
         asked = ranges if again else new
         documents: list[Any] = []
         if len(asked):
-            documents = yield from call(self._cursor(asked, last=last).to_list)
+            documents = yield from call(self._cursor(asked, ring.held, last=last).to_list)
         if again:  # a few more documents, that there be no more ranges than the caller wants
             cells = strings_to_cells([document[info.gh] for document in documents])
             documents = list(compress(documents, (~self._known.contains(cells)).tolist()))
         self._known = ranges.joined(self._known) if len(self._known) else ranges
         self._read += len(documents)
         if not documents:
-            return documents, _NONE
-        distances = measured(documents, self._rings, info.location)
-        keep = yield from self._kept(documents, distances)
-        return (documents, distances) if keep.all() else (list(compress(documents, keep)), distances[keep])
+            return _NOBODY
+        found = measured(documents, rings.lng, rings.lat, info.location)
+        found = found.between(rings.min_m - ERROR_M if rings.min_m else 0.0, rings.max_m + ERROR_M)
+        if rings.regions and len(found):
+            found = yield from self._in_regions(found)
+        return (yield from self._within_ends(found))
 
-    def _kept(self, documents: list[Any], distances: Floats) -> Steps[NDArray[np.bool_]]:
-        """Which documents the query asks for; the server is asked of those at a border."""
-        rings = self._rings
-        low, high, at_end = distances >= rings.min_m, distances <= rings.max_m, np.zeros(len(distances), bool)
-        if rings.min_m:
-            at_end |= np.abs(distances - rings.min_m) <= ERROR_M
-            low |= at_end
-        if math.isfinite(rings.max_m):
-            at_max = np.abs(distances - rings.max_m) <= ERROR_M
-            high, at_end = high | at_max, at_end | at_max
-        keep: NDArray[np.bool_] = low & high
-        if rings.regions and len(documents):
-            lng, lat = places(documents, self._reader.info.location)
-            for region in rings.regions:
-                status = settle_closely(region, lng, lat)
-                keep &= status != OUT
-                yield from self._ask(documents, keep, status == UNSURE, rings.region_tests, rings.hint)
-        yield from self._ask(documents, keep, at_end, rings.end_tests, None)
-        return keep
+    def _in_regions(self, found: Measured) -> Steps[Measured]:
+        """Those that lie in all regions."""
+        lng, lat = places(found.documents, self._reader.info.location)
+        keep = np.ones(len(found), dtype=np.bool_)
+        for region in self._rings.regions:
+            status = settle_closely(region, lng, lat)
+            keep &= status != OUT
+            unsure = np.flatnonzero(keep & (status == UNSURE)).tolist()
+            if unsure:
+                keep[unsure] = yield from self._asked(
+                    found, unsure, self._rings.region_tests, self._rings.hint
+                )
+        return found if keep.all() else found.compressed(keep.tolist())
 
-    def _ask(
-        self,
-        documents: list[Any],
-        keep: NDArray[np.bool_],
-        unsure: NDArray[np.bool_],
-        tests: Mapping[str, Any],
-        hint: str | None,
-    ) -> Steps[None]:
-        """Let the server decide of the documents still in question."""
-        asked = np.flatnonzero(keep & unsure)
-        if asked.size:
-            part = [documents[at] for at in asked.tolist()]
-            keep[asked] = yield from self._reader.confirmed(part, tests, hint)
+    def _within_ends(self, found: Measured) -> Steps[Measured]:
+        """Those that the server takes to be within the least and the greatest distance, where rounding could matter."""
+        rings, distances = self._rings, found.distances
+        first = bisect_right(distances, rings.min_m + ERROR_M) if rings.min_m else 0
+        last = bisect_left(distances, rings.max_m - ERROR_M)
+        at_end = [*range(min(first, last)), *range(last, len(found))]
+        if not at_end:
+            return found
+        keep = [True] * len(found)
+        answers = yield from self._asked(found, at_end, rings.end_tests, None)
+        for at, answer in zip(at_end, answers, strict=True):
+            keep[at] = answer
+        return found.compressed(keep)
+
+    def _asked(
+        self, found: Measured, which: list[int], tests: Mapping[str, Any], hint: str | None
+    ) -> Steps[list[bool]]:
+        """What the server says of some documents."""
+        part = [found.documents[at] for at in which]
+        return (yield from self._reader.confirmed(part, tests, hint))
 
     def _widen(self, surely: float) -> None:
         """The next ring: as wide as the rest should need, by what is known, or by the histogram."""
@@ -156,7 +151,7 @@ class RingSource:
         missing = rings.needed - self._found
         if 0 < missing <= len(self._held):
             # Whatever else there is, the farthest of those wanted is no farther than this.
-            farthest = float(np.partition(self._held_m, missing - 1)[missing - 1])
+            farthest = self._held.distances[missing - 1]
             self._reach = min(farthest + 2 * ERROR_M, rings.max_m, HALF_EARTH_M)
             new = ring_cover(rings, self._reach, info, self._known)[0].without(self._known)
             if new.held(histogram) > _MANY + 2 * missing:
@@ -179,7 +174,7 @@ class RingSource:
         predicted = self._known.held(histogram)
         return min((self._read + 0.5) / (predicted + 1.0), 1.0)
 
-    def _learn(self, distances: Floats) -> None:
+    def _learn(self, distances: list[float]) -> None:
         """Remember what the next query of this kind had better know; `distances` are those of the last ring."""
         rings, info = self._rings, self._reader.info
         if rings.thinned_by:
@@ -189,7 +184,7 @@ class RingSource:
             if self._rounds > 1 or self._read > _FAR_MORE * expected:
                 assert info.histogram is not None
                 last = rings.needed - (self._found - len(distances)) - 1
-                radius = float(np.partition(distances, last)[last]) + _MARGIN_M
+                radius = distances[last] + _MARGIN_M
                 learn_radius(rings.lng, rings.lat, expected, info.histogram, radius)
 
     def close(self) -> Steps[None]:
@@ -199,6 +194,50 @@ class RingSource:
         yield
 
 
-def measured(documents: list[Any], rings: Rings, location: str) -> Floats:
-    """The distance of each document from the place."""
-    return distances_m(rings.lng, rings.lat, *places(documents, location))
+@dataclass(frozen=True)
+class Measured:
+    """Documents and their distances from a place, nearest first."""
+
+    documents: list[Any]
+    distances: list[float]
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def between(self, low_m: float, high_m: float) -> Measured:
+        """Those from one distance to another."""
+        first, end = bisect_left(self.distances, low_m), bisect_right(self.distances, high_m)
+        return self if end - first == len(self) else self._slice(first, end)
+
+    def parted(self, at: int) -> tuple[Measured, Measured]:
+        """The first so many, and the rest."""
+        return (self, _NOBODY) if at == len(self) else (self._slice(0, at), self._slice(at, len(self)))
+
+    def compressed(self, keep: Sequence[bool]) -> Measured:
+        """Those that are kept."""
+        return Measured(list(compress(self.documents, keep)), list(compress(self.distances, keep)))
+
+    def merged(self, other: Measured) -> Measured:
+        """These and others; of equal distances the others first."""
+        documents, distances = other.documents + self.documents, other.distances + self.distances
+        order = sorted(
+            range(len(distances)), key=distances.__getitem__
+        )  # two sorted runs: nothing but a merge
+        return Measured([documents[at] for at in order], [distances[at] for at in order])
+
+    def _slice(self, first: int, end: int) -> Measured:
+        return Measured(self.documents[first:end], self.distances[first:end])
+
+
+_NOBODY = Measured([], [])
+
+
+def measured(documents: list[Any], lng: float, lat: float, location: str) -> Measured:
+    """Documents in the order of their distance from a place."""
+    distances = distances_m(lng, lat, *places(documents, location))
+    if len(documents) < _FEW:
+        by_place = distances.tolist()
+        order = sorted(range(len(by_place)), key=by_place.__getitem__)
+        return Measured([documents[at] for at in order], [by_place[at] for at in order])
+    nearest = np.argsort(distances, kind="stable")
+    return Measured([documents[at] for at in nearest.tolist()], distances[nearest].tolist())

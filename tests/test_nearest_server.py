@@ -170,15 +170,18 @@ def test_distances_are_the_servers_to_the_last_bit(name: str, collections: dict[
     for place in (*CENTRES, OCEAN, (-180.0, -17.0), (12.345678, -33.3)):
         servers = one.distances(place)
         found = list(one.plain.find({"_id": {"$in": list(servers)}}))
-        mine = nearest.measured(found, _Place(*place), one.setup.location)  # type: ignore[arg-type]
-        assert dict(zip((d["_id"] for d in found), mine.tolist(), strict=True)) == servers
         assert len(servers) > 0.9 * SIZE
+        assert measured_by_id(found, place, one.setup.location) == servers
+        # Few are measured in another way.
+        few = [measured_by_id(found[at : at + 10], place, one.setup.location) for at in range(0, 300, 10)]
+        assert [servers[name] for part in few for name in part] == [d for part in few for d in part.values()]
+        assert [list(part.values()) for part in few] == [sorted(part.values()) for part in few]
 
 
-@dataclass
-class _Place:
-    lng: float
-    lat: float
+def measured_by_id(documents: list[Any], place: tuple[float, float], location: str) -> dict[Any, float]:
+    mine = nearest.measured(documents, *place, location)
+    assert sorted(mine.distances) == mine.distances
+    return {document["_id"]: m for document, m in zip(mine.documents, mine.distances, strict=True)}
 
 
 @pytest.mark.parametrize("statistics", ["true", "magnified", "elsewhere", "anywhere", "empty", "one cell"])
@@ -382,9 +385,9 @@ def test_nothing_is_read_twice_or_before_it_is_wanted(
     ends, asked = [0.0], []
 
     def covered(*given: Any) -> Any:
-        ranges, surely = ring_cover(*given)
-        ends.append(surely)
-        return ranges, surely
+        ring = ring_cover(*given)
+        ends.append(ring.surely_m)
+        return ring
 
     def sent(ranges: Any, *given: Any, **options: Any) -> Any:
         asked.append(ranges)
@@ -412,9 +415,9 @@ def test_the_second_ring_is_as_wide_as_it_must_be(
     one, ends = collections["geojson"], []
 
     def covered(*given: Any) -> Any:
-        ranges, surely = ring_cover(*given)
-        ends.append(surely)
-        return ranges, surely
+        ring = ring_cover(*given)
+        ends.append(ring.surely_m)
+        return ring
 
     monkeypatch.setattr(nearest, "ring_cover", covered)
     monkeypatch.setattr(ring_near, "enough", lambda needed: needed / 50)
@@ -562,8 +565,8 @@ def test_a_clump_beside_a_circle_is_not_sent(
     one = collections["geojson"]
     read: list[Any] = []
 
-    def noted(documents: Any, rings: Any, location: str) -> Any:
-        found = measured(documents, rings, location)
+    def noted(*given: Any) -> Any:
+        found = measured(*given)
         read.append(found)
         return found
 
@@ -576,4 +579,4 @@ def test_a_clump_beside_a_circle_is_not_sent(
             found = [one.distances(place)[document["_id"]] for document in cursor]
             assert found == [distance for distance in ordered if distance <= reach]
             if len(read) == 1:
-                assert read[0].max() <= reach + 1.1 or len(read[0]) < 50
+                assert read[0].distances[-1] <= reach + 1.1 or len(read[0]) < 50

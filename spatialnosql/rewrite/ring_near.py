@@ -13,6 +13,7 @@ shards walks through everything that a shard far away holds, is not used at all.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import bson
 from bson.errors import InvalidDocument
@@ -23,7 +24,7 @@ from spatialnosql.density import radius_m, remembered_radius_m
 from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.region import IntersectionRegion
+from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions
@@ -41,6 +42,14 @@ FIRST_POINTS = 5_000
 _BLOCKS = ((4, 20.0), (16, 60.0), (64, 120.0), (256, 400.0))
 _FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
+
+
+class Ring(NamedTuple):
+    """What is to be read for the documents up to a distance."""
+
+    ranges: Ranges
+    surely_m: float  # up to here they hold all documents
+    held: float  # points that are expected in them and were not read yet
 
 
 def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Plan | None:
@@ -122,11 +131,8 @@ def enough(needed: int) -> float:
     return needed + 2.0 * math.sqrt(needed) + 3.0
 
 
-def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges) -> tuple[Ranges, float]:
-    """The ranges of the circle that reaches so far, and the distance up to which they surely hold all documents.
-
-    `known` is what was read already and need not be read again, though it is among the ranges.
-    """
+def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges) -> Ring:
+    """The ring that reaches so far, at least. `known` was read already; it need not be read again, but may be there."""
     histogram, costs = info.histogram, info.costs
     assert histogram is not None
     range_cost = costs.range_ms / (costs.key_ms + costs.fetch_ms + costs.return_ms)
@@ -142,28 +148,24 @@ def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges
             else:
                 ranges, held = ranges.bridged(histogram, range_cost)
             if held <= most and len(ranges) <= (rings.max_ranges or cells):
-                return ranges, surely_m
-    ring = near_to_region(rings.lng, rings.lat, min_distance_m=rings.min_m, max_distance_m=reach_m)
-    region = IntersectionRegion((ring, *rings.regions)) if rings.regions else ring
+                return Ring(ranges, surely_m, held)
+    region: Region = near_to_region(rings.lng, rings.lat, min_distance_m=rings.min_m, max_distance_m=reach_m)
+    if rings.regions:
+        region = IntersectionRegion((region, *rings.regions))
     covering = cover(region, max_ranges=rings.max_ranges, weights=histogram, range_cost=range_cost)
-    return covering.outer, reach_m
+    return Ring(covering.outer, reach_m, covering.outer.without(known).held(histogram))
 
 
-def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: bool) -> Filter:
-    """What is sent for a ring.
+def ring_filter(ranges: Ranges, held: float, rings: Rings, info: CollectionInfo, *, last: bool) -> Filter:
+    """What is sent for the ranges of a ring that were not read yet; about so many points are held in them.
 
     Beyond the last one nothing is wanted, so the servers may as well leave it out: beside a small circle there can be a
     clump of points in its ranges. To test for a circle takes them a fraction of what it takes to send a document; but
     a command that asks for it costs as much as a few documents, and in a ring of many points few lie beyond.
     """
     parts = [any_of(conditions(ranges, info.gh), info.gh), *rings.others]
-    assert info.histogram is not None
-    if (
-        last
-        and not rings.others
-        and rings.max_m < _LARGEST_TESTED_M
-        and _FEWEST_TESTED < ranges.held(info.histogram) < _MOST_TESTED
-    ):
+    worth_it = _FEWEST_TESTED < held < _MOST_TESTED
+    if last and worth_it and not rings.others and rings.max_m < _LARGEST_TESTED_M:
         radius = (rings.max_m + _MARGIN_M) / EARTH_RADIUS_M
         parts.append({info.location: {"$geoWithin": {"$centerSphere": [[rings.lng, rings.lat], radius]}}})
     return all_of(parts)
@@ -171,8 +173,8 @@ def ring_filter(ranges: Ranges, rings: Rings, info: CollectionInfo, *, last: boo
 
 def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
     """What is sent first."""
-    ranges, surely_m = ring_cover(rings, rings.first_m, info, NOTHING)
-    return ring_filter(ranges, rings, info, last=surely_m >= rings.max_m)
+    ring = ring_cover(rings, rings.first_m, info, NOTHING)
+    return ring_filter(ring.ranges, ring.held, rings, info, last=ring.surely_m >= rings.max_m)
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
