@@ -12,7 +12,7 @@ import functools
 import math
 
 from spatialnosql.cover import Ranges
-from spatialnosql.geohash import BITS
+from spatialnosql.geohash import BITS, spread
 from spatialnosql.geometry import EARTH_RADIUS_M
 
 _POLAR_DEG = 85.0  # nearer to a pole than this, a small circle may have every longitude
@@ -103,11 +103,3 @@ def ranges_of_cells(cells: list[int], bits: int) -> Ranges:
         hi[-1] = end
     shift = BITS - bits
     return Ranges([cell << shift for cell in lo], [cell << shift for cell in hi])
-
-
-def spread(value: int) -> int:
-    """Each bit with a zero before it."""
-    return _SPREAD[value & 1023] | _SPREAD[value >> 10 & 1023] << 20 | _SPREAD[value >> 20] << 40
-
-
-_SPREAD = [sum((number >> bit & 1) << 2 * bit for bit in range(10)) for number in range(1024)]

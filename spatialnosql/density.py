@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spatialnosql.edges import ragged
-from spatialnosql.geohash import (
-    BITS,
-    Cells,
-    cells_to_indices,
-    indices_to_cells,
-)
+from spatialnosql.geohash import BITS, Cells, cells_to_indices, spread
 from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.histogram import Histogram
 from spatialnosql.sphere import Floats, distances_m
@@ -30,7 +28,7 @@ _STEP = 6  # bits from one level of the tree to the next
 _PLACES = 10_000  # places a degree, for which a radius is remembered
 _MOST_REMEMBERED = 50_000
 _COARSEST = 20  # blocks of cells up to 40 km
-_ACROSS, _UP = np.tile([-1, 0, 1], 3), np.repeat([-1, 0, 1], 3)
+_FEW = 128  # so few cells are sooner gone through one by one
 
 
 def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, beyond_m: float = 0.0) -> float:
@@ -84,40 +82,36 @@ def _radius(lng: float, lat: float, wanted: float, histogram: Histogram, beyond_
 
 
 def _local_radius(lng: float, lat: float, wanted: float, histogram: Histogram) -> float | None:
-    """The same by the cells in a block around the place, as small a block as will do; None where that is too large."""
+    """The same by the cells in a block around the place, as small a block as will do; None where that is too large.
+
+    Plain Python up to some hundred cells: numpy would take most of a millisecond to begin so many times.
+    """
     x, y = int((lng + 180.0) * (2**30 / 360.0)), int((lat + 90.0) * (2**30 / 180.0))
     finest = 30 - histogram.bits // 2
-    shifts = np.arange(finest, max(finest, _COARSEST) + 1)[:, None]
-    column, row = (x >> shifts) + _ACROSS, (y >> shifts) + _UP
-    ends = 1 << (30 - shifts)
-    if not ((column >= 0) & (column < ends) & (row >= 0) & (row < ends)).all():
-        return None  # at a pole, or the antimeridian
-    lo = indices_to_cells(column << shifts, row << shifts)
-    hi = lo + (np.uint64(1) << (2 * shifts).astype(np.uint64))
     metres_lat = HALF_EARTH_M / 180.0
     metres_lng = metres_lat * max(math.cos(math.radians(lat)), 1e-9)
-    leaves = _leaves(histogram)
-    held = histogram.points_in(lo, hi).sum(axis=1)
-    for level in np.flatnonzero(held >= wanted).tolist():
-        below = np.uint64(BITS - histogram.bits)
-        first = np.searchsorted(histogram.cells, lo[level] >> below)
-        last = np.searchsorted(histogram.cells, (hi[level] - np.uint64(1)) >> below, side="right")
-        chosen = ragged(first, last - first)
-        away = np.hypot((leaves.lng[chosen] - lng) * metres_lng, (leaves.lat[chosen] - lat) * metres_lat)
-        # The points of a cell are taken to lie half nearer and half farther than its middle.
-        spread = leaves.reach_m[chosen] / 2
-        distances = np.concatenate([np.maximum(away - spread, 0.0), away + spread])
-        order = np.argsort(distances)
-        counts = np.cumsum(np.tile(histogram.counts[chosen] / 2, 2)[order])
-        enough = int(np.searchsorted(counts, wanted))
-        size = 1 << int(shifts[level, 0])
+    before = histogram.points_before_one
+    for shift in range(finest, max(finest, _COARSEST) + 1):
+        column, row, end = x >> shift, y >> shift, (1 << (30 - shift)) - 1
+        if not (0 < column < end and 0 < row < end):
+            return None  # at a pole, or the antimeridian
+        columns = [spread(at) << 1 for at in (column - 1, column, column + 1)]
+        rows = [spread(at) for at in (row - 1, row, row + 1)]
+        blocks = [
+            ((across | up) << 2 * shift, (across | up) + 1 << 2 * shift) for up in rows for across in columns
+        ]
+        held = sum([before(hi) - before(lo) for lo, hi in blocks])
+        if held < wanted:
+            continue
+        size = 1 << shift
         inside = (x % size + size, 2 * size - x % size, y % size + size, 2 * size - y % size)
         column_m, row_m = metres_lng * 360.0 / 2**30, metres_lat * 180.0 / 2**30
         to_side = min(min(inside[:2]) * column_m, min(inside[2:]) * row_m)
-        # In a cell with many points the nearest ones are much nearer than half of them.
-        even = math.sqrt(wanted / held[level] * 9 * size * size * column_m * row_m / math.pi)
-        if enough < len(order) and distances[order[enough]] <= to_side:
-            return min(max(float(distances[order[enough]]), even), to_side)
+        radius = _leaves(histogram).radius_of(blocks, lng, lat, metres_lng, metres_lat, wanted)
+        if radius is not None and radius <= to_side:
+            # In a cell with many points the nearest ones are much nearer than half of them.
+            even = math.sqrt(wanted / held * 9 * size * size * column_m * row_m / math.pi)
+            return min(max(radius, even), to_side)
     return None
 
 
@@ -150,6 +144,7 @@ def _expected_radius(
 class _Level:
     """The cells of one precision that hold points: where each lies, its points, its first child in the next level."""
 
+    bits: int
     cells: Cells
     counts: NDArray[np.int64]
     lng: Floats
@@ -157,6 +152,53 @@ class _Level:
     reach_m: Floats  # from the centre to the farthest corner, at most
     first_child: NDArray[np.intp]
     radii: dict[tuple[int, int, float], float] = field(default_factory=dict)  # of places asked for before
+
+    def radius_of(
+        self,
+        blocks: list[tuple[int, int]],
+        lng: float,
+        lat: float,
+        metres_lng: float,
+        metres_lat: float,
+        wanted: float,
+    ) -> float | None:
+        """The radius that holds so many points of the cells in some blocks, on a flat map; None if they are fewer.
+
+        The points of a cell are taken to lie half nearer and half farther than its middle.
+        """
+        below = BITS - self.bits
+        cells, counts, lngs, lats, reaches = self._views
+        spans = [
+            (bisect_left(cells, lo >> below), bisect_right(cells, (hi - 1) >> below)) for lo, hi in blocks
+        ]
+        total = 0.0
+        if sum([last - first for first, last in spans]) <= _FEW:
+            ends: list[tuple[float, float]] = []
+            for first, last in spans:
+                for at in range(first, last):
+                    away = math.hypot((lngs[at] - lng) * metres_lng, (lats[at] - lat) * metres_lat)
+                    half, apart = counts[at] / 2, reaches[at] / 2
+                    ends.append((max(away - apart, 0.0), half))
+                    ends.append((away + apart, half))
+            ends.sort()
+            for distance, half in ends:
+                total += half
+                if total >= wanted:
+                    return distance
+            return None
+        chosen = np.concatenate([np.arange(first, last) for first, last in spans])
+        away_m = np.hypot((self.lng[chosen] - lng) * metres_lng, (self.lat[chosen] - lat) * metres_lat)
+        apart_m = self.reach_m[chosen] / 2
+        distances = np.concatenate([np.maximum(away_m - apart_m, 0.0), away_m + apart_m])
+        order = np.argsort(distances)
+        enough = int(np.searchsorted(np.cumsum(np.tile(self.counts[chosen] / 2, 2)[order]), wanted))
+        return float(distances[order[enough]]) if enough < len(order) else None
+
+    @cached_property
+    def _views(self) -> tuple[memoryview[Any], ...]:
+        """The same columns for reading a few numbers."""
+        columns: tuple[Any, ...] = (self.cells, self.counts, self.lng, self.lat, self.reach_m)
+        return tuple([memoryview(column) for column in columns])
 
     def distances(self, lng: float, lat: float, chosen: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """Bounds of the distance from a place to the points of cells."""
@@ -192,4 +234,4 @@ def _level(histogram: Histogram, finer: Histogram | None) -> _Level:
         parents = finer.cells >> np.uint64(finer.bits - histogram.bits)
         children[:-1] = np.searchsorted(parents, histogram.cells)
         children[-1] = len(finer.cells)
-    return _Level(histogram.cells, histogram.counts, lng, lat, reach, children)
+    return _Level(histogram.bits, histogram.cells, histogram.counts, lng, lat, reach, children)

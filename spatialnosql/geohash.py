@@ -324,6 +324,14 @@ def _listed_to_cells(strings: list[Any]) -> Cells | None:
     return cells
 
 
+def spread(value: int) -> int:
+    """A column or row of up to 30 bits with a zero before each: half of the bits of its cell."""
+    return _SPREAD_ONE[value & 1023] | _SPREAD_ONE[value >> 10 & 1023] << 20 | _SPREAD_ONE[value >> 20] << 40
+
+
+_SPREAD_ONE = [sum((number >> bit & 1) << 2 * bit for bit in range(10)) for number in range(1024)]
+
+
 def bound_to_string(cell: int) -> str:
     """The shortest string that sorts among 12-character geohashes as the bound `cell` does.
 

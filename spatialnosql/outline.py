@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spatialnosql.block import ranges_of_cells, spread
+from spatialnosql.block import ranges_of_cells
 from spatialnosql.cover import Ranges
-from spatialnosql.geohash import BITS
+from spatialnosql.geohash import BITS, spread
 
 _MARGIN_DEG = 1e-5  # more than the tolerance of any border, at any latitude that is taken
 _WIDEST_DEG, _HIGHEST_DEG = 90.0, 80.0  # beyond, around the antimeridian or a pole, corners say nothing

@@ -17,7 +17,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.bound_near import near_cover, near_ranges, why_not_bound, window_for
 from spatialnosql.rewrite.fragments import all_of
 from spatialnosql.rewrite.plan import Context, Notes
-from spatialnosql.rewrite.predicates import Conjunction, Near, Unreadable, make_near, read
+from spatialnosql.rewrite.predicates import Conjunction, Near, Unreadable, read
 
 # Stages that give out a document for each that they take: their results can be counted to see whether k were found.
 ONE_TO_ONE = ("$project", "$addFields", "$set", "$unset", "$replaceRoot", "$replaceWith")
@@ -82,7 +82,7 @@ def read_geo_near(stage: Mapping[str, Any], info: CollectionInfo) -> Near:
     for value in (low, high):
         if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
             raise Unreadable(f"a distance of {value!r} in $geoNear")
-    return make_near("$geoNear", point, lng, lat, low * unit, high * unit, spherical=spherical)
+    return Near("$geoNear", point, lng, lat, low * unit, high * unit, spherical)
 
 
 def _is_geo(keys: tuple[tuple[str, Any], ...]) -> bool:

@@ -13,6 +13,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import bson
@@ -46,16 +47,25 @@ class Predicate:
 
 @dataclass(frozen=True)
 class Near:
-    """A near condition: from where, how far, and the region if the distance is bounded."""
+    """A near condition: from where and how far; distances in metres if spherical, else in degrees."""
 
     operator: str
     operand: Any
     lng: float
     lat: float
-    spherical: bool
     min_distance_m: float
     max_distance_m: float  # infinite if not given
-    region: Region | None
+    spherical: bool
+
+    @cached_property
+    def region(self) -> Region | None:
+        """Where it looks; None if the distance is not bounded."""
+        low, high = self.min_distance_m, self.max_distance_m
+        if not math.isfinite(high):
+            return None
+        if self.spherical:
+            return near_to_region(self.lng, self.lat, min_distance_m=low, max_distance_m=high)
+        return DiscRegion(self.lng, self.lat, high, low)
 
 
 @dataclass
@@ -160,20 +170,7 @@ def _near(operator: str, value: Mapping[str, Any]) -> Near:
         limits, unit = beside, EARTH_RADIUS_M if spherical else 1.0
     low = _distance(limits.get("$minDistance", 0))
     high = _distance(limits["$maxDistance"]) if "$maxDistance" in limits else math.inf
-    return make_near(operator, operand, lng, lat, low * unit, high * unit, spherical=spherical)
-
-
-def make_near(
-    operator: str, operand: Any, lng: float, lat: float, low: float, high: float, *, spherical: bool
-) -> Near:
-    """A near condition with its region; distances in metres if spherical, else in degrees."""
-    region: Region | None = None
-    if math.isfinite(high):
-        if spherical:
-            region = near_to_region(lng, lat, min_distance_m=low, max_distance_m=high)
-        else:
-            region = DiscRegion(lng, lat, high, low)
-    return Near(operator, operand, lng, lat, spherical, low, high, region)
+    return Near(operator, operand, lng, lat, low * unit, high * unit, spherical)
 
 
 def _distance(value: Any) -> float:
