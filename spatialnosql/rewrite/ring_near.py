@@ -40,6 +40,7 @@ FIRST_POINTS = 5_000
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
 _BLOCKS = ((4, 20.0), (16, 60.0), (64, 120.0), (256, 400.0))
+_SOONER_READ = 24.0  # so many documents are sooner read than the density around a place is looked up
 _FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
 
@@ -119,11 +120,11 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
 
 
 def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
-    """Whether no more points are expected up to the greatest distance: then the density need not be looked up."""
+    """Whether hardly more points are expected up to the greatest distance: then the density need not be looked up."""
     if near.min_distance_m or not math.isfinite(near.max_distance_m):
         return False
     block = block_around(near.lng, near.lat, near.max_distance_m, _BLOCKS[0][0])
-    return block is not None and block[1] >= near.max_distance_m and block[0].held(histogram) <= points
+    return block is not None and block[1] >= near.max_distance_m and block[0].held(histogram) <= points + _SOONER_READ
 
 
 def enough(needed: int) -> float:
