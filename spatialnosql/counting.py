@@ -76,24 +76,24 @@ def _settled_total(
         total = yield from _placed(collection, plan, info, deadline, options)
         if total is not None:
             return total
-    calls = []
-    if settled.counted is not None:
-        calls.append(_count(collection, settled.counted, hint, deadline, options))
+    in_turn = options.get("session") is not None
+    counted = settled.counted_parts
+    if in_turn and settled.counted is not None:
+        counted = (settled.counted,)  # parts are for doing them at once
+    calls = [_count(collection, part, hint, deadline, options) for part in counted]
     pushed = settled.expected <= _MOST_PUSHED
     if settled.scanned is not None:
         keys = _pushed if pushed else _found
         calls.append(keys(collection, settled.scanned, info.gh, hint, deadline, options))
     try:
-        answers = yield from together(
-            calls, in_turn=options.get("session") is not None, work=settled.reading()
-        )
+        answers = yield from together(calls, in_turn=in_turn, work=settled.reading())
     except OperationFailure as error:
         if not pushed or error.code not in _TOO_LARGE:
             raise
         calls[-1] = _found(collection, settled.scanned, info.gh, hint, deadline, options)
-        answers = yield from together(calls, in_turn=options.get("session") is not None)
+        answers = yield from together(calls, in_turn=in_turn)
         pushed = False
-    total = int(answers[0]) if settled.counted is not None else 0
+    total = sum([int(number) for number in answers[: len(counted)]])
     if settled.scanned is None:
         return total
     if pushed:

@@ -155,6 +155,22 @@ class Ranges:
             held += after - before
         return (self if len(lo) == len(self) else Ranges(lo, hi)), held
 
+    def parted(self, histogram: Histogram, parts: int) -> list[Ranges]:
+        """The same in order, in at most so many parts that hold about as many points each."""
+        if parts < 2 or not len(self.lo):
+            return [self]
+        before, after = histogram.points_before(np.stack([self.lo, self.hi]))
+        held = np.cumsum(after - before)
+        shares = held[-1] * np.arange(1, parts) / parts
+        at = np.minimum(np.searchsorted(held, shares), len(held) - 1)  # the range that each cut is in
+        cuts = histogram.bounds_behind(after[at] - (held[at] - shares))
+        cuts = np.clip(cuts, self.lo[at], self.hi[at])
+        pieces = [
+            self.within(low, high)
+            for low, high in zip([self.lo[0], *cuts], [*cuts, self.hi[-1]], strict=True)
+        ]
+        return [piece for piece in pieces if len(piece)]
+
     def joined(self, other: Ranges) -> Ranges:
         """These ranges and others."""
         return Ranges(*merge_ranges(np.concatenate([self.lo, other.lo]), np.concatenate([self.hi, other.hi])))

@@ -99,6 +99,12 @@ class Histogram:
         borders, below, slope = self._edges
         return memoryview(borders), memoryview(below), memoryview(slope)  # type: ignore[arg-type]
 
+    def bounds_behind(self, points: ArrayLike) -> Cells:
+        """For each number the first border of a cell with at least so many points before it; else the last border."""
+        borders, below, _ = self._edges
+        bounds: Cells = borders[np.minimum(np.searchsorted(below, points), len(borders) - 1)]
+        return bounds
+
     def points_in(self, lo: ArrayLike, hi: ArrayLike) -> NDArray[np.float64]:
         """The expected number of points in half-open ranges of 60-bit cells."""
         low, high = self.points_before(np.stack([np.asarray(lo), np.asarray(hi)]))

@@ -19,6 +19,7 @@ from spies import answers_of
 
 from spatialnosql import counting
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
+from spatialnosql.costs import Costs
 from spatialnosql.counting import can_settle
 from spatialnosql.deadline import Deadline
 from spatialnosql.experience import Experience
@@ -62,6 +63,26 @@ def test_a_small_interior_is_not_worth_a_command_of_its_own() -> None:
     assert plan.settled.one_scan
     assert plan.settled.counted is None
     assert plan.commands == 2  # and one for what is undecided
+
+
+def test_a_large_interior_is_counted_side_by_side() -> None:
+    plan = plan_count(CIRCLE, known())
+    assert plan.settled is not None
+    assert plan.settled.counted is not None
+    assert len(plan.settled.counted_parts) == 4
+    assert plan.commands == 6
+    assert "in 4 commands" in str(plan)
+    # Every range is in one of them, some of them cut in two.
+    bounds = sorted((one["gh"]["$gte"], one["gh"]["$lt"]) for one in plan.settled.counted["$or"])
+    parts = [one["gh"] for part in plan.settled.counted_parts for one in part.get("$or", [part])]
+    assert bounds[0][0] == parts[0]["$gte"]
+    assert bounds[-1][1] == parts[-1]["$lt"]
+    assert len(bounds) <= len(parts) <= len(bounds) + 3
+    # Work is not less for it, so not for those who want to save it, nor where a command costs as much.
+    for info, qos in ((known(), QoS(prefer="throughput")), (known(costs=Costs(command_ms=10.0)), QoS())):
+        settled = plan_count(CIRCLE, info, qos=qos).settled
+        assert settled is not None
+        assert settled.counted_parts == (settled.counted,)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +264,26 @@ def test_skip_limit_sessions_and_snapshots(plain: Any, client: MongoClient[dict[
             assert spatial.count_documents(CIRCLE, session=session) == whole
     with client.start_session(snapshot=True) as session:
         assert spatial.count_documents(CIRCLE, session=session, consistent=True) == whole
+
+
+def test_counted_in_parts(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = replace(magnified(plain), costs=Costs(command_ms=0.01, shard_ms=0.01))
+    spatial = SpatialCollection(plain, info=info)
+    parted = 0
+    for question in questions():
+        asked = {"loc": question.condition}
+        settled = plan_count(asked, info).settled
+        parted += settled is not None and len(settled.counted_parts) > 1
+        assert counted(spatial, asked) == counted(plain, asked), asked
+    assert parted > 30
+    commands = answers_of(monkeypatch, counting, "_count")
+    whole = plain.count_documents(CIRCLE)
+    assert spatial.count_documents(CIRCLE) == whole
+    assert 1 < len(commands) <= 4
+    # A session takes one command at a time: there are no parts in it.
+    commands.clear()
+    assert spatial.count_documents(CIRCLE, consistent=True) == whole
+    assert len(commands) == 1
 
 
 def test_the_asynchronous_twin(plain: Any, cluster: Any) -> None:

@@ -79,3 +79,21 @@ def test_bridged(few: int, members: set[int], counts: list[int], points: int) ->
         assert of(members).held(histogram) == sum(counts[part] for part in members)
     assert same(ranges, of(expected))
     assert held == total
+
+
+@given(sets, st.lists(st.integers(0, 9), min_size=32, max_size=32), st.integers(1, 6))
+def test_parted(members: set[int], counts: list[int], parts: int) -> None:
+    """All of it in order, in parts none of which holds a cell's points more than its share."""
+    unit = 1 << (BITS - 5)
+    held_in = np.flatnonzero(counts).astype(np.uint64)
+    histogram = Histogram(5, held_in, np.array(counts, dtype=np.int64)[held_in.astype(int)])
+    lo = np.array(sorted(members), dtype=np.uint64) * np.uint64(unit)
+    whole = Ranges(*merge_ranges(lo, lo + np.uint64(unit)))
+    pieces = whole.parted(histogram, parts)
+    assert len(pieces) <= max(parts, 1)
+    joined = NOTHING
+    for piece in pieces:
+        assert len(joined) == 0 or len(piece) == 0 or joined.hi[-1] <= piece.lo[0]
+        assert piece.held(histogram) <= whole.held(histogram) / parts + 2 * max(counts)
+        joined = joined.joined(piece)
+    assert same(joined, whole)

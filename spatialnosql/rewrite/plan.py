@@ -81,7 +81,8 @@ class Settled:
     others: tuple[dict[str, Any], ...]  # conditions beside those on the location
     tests: Filter  # all conditions as they came: what the server is asked about the undecided
     expected: float = 0.0  # documents or keys that will come to the client, as predicted
-    counted: Filter | None = None  # of a count: what is counted by the servers
+    counted: Filter | None = None  # of a count: what is counted by the servers,
+    counted_parts: tuple[Filter, ...] = ()  # and the same in parts of even weight, to be counted side by side
     scanned: Filter | None = None  # of a count: whose keys are settled in the client
     one_scan: bool = False  # of a count: all keys come, those of interior ranges too
 

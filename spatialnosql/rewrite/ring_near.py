@@ -124,7 +124,11 @@ def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
     if near.min_distance_m or not math.isfinite(near.max_distance_m):
         return False
     block = block_around(near.lng, near.lat, near.max_distance_m, _BLOCKS[0][0])
-    return block is not None and block[1] >= near.max_distance_m and block[0].held(histogram) <= points + _SOONER_READ
+    return (
+        block is not None
+        and block[1] >= near.max_distance_m
+        and block[0].held(histogram) <= points + _SOONER_READ
+    )
 
 
 def enough(needed: int) -> float:
