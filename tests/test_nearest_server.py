@@ -497,6 +497,18 @@ def test_a_filter_changed_while_it_is_read(collections: dict[str, Asked]) -> Non
     assert 1 + len(cursor.to_list()) == expected
 
 
+def test_a_near_changed_while_it_is_read(collections: dict[str, Asked]) -> None:
+    """The server is asked about a document at the greatest distance by the near as it was."""
+    one, place = collections["geojson"], CENTRES[0]
+    ordered = sorted(one.distances(place).values())
+    asked = one.near(place, maxDistance=ordered[300])
+    cursor = one.spatial("magnified").find(asked)
+    next(cursor)
+    asked["loc"]["$nearSphere"]["$geometry"]["coordinates"][0] = 100.0
+    found = [one.distances(place)[document["_id"]] for document in cursor.to_list()]
+    assert found == [distance for distance in ordered if distance <= ordered[300]][1:]
+
+
 def test_in_a_transaction_and_at_one_moment(
     collections: dict[str, Asked], client: MongoClient[dict[str, Any]]
 ) -> None:

@@ -86,3 +86,10 @@ def any_of(parts: list[dict[str, Any]], gh: str) -> dict[str, Any]:
 def all_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """All of several conditions."""
     return parts[0] if len(parts) == 1 else {"$and": parts}
+
+
+def snapshot(value: Any) -> Any:
+    """A filter as it is now, whatever the caller does to it later."""
+    if isinstance(value, dict):
+        return {key: snapshot(part) for key, part in value.items()}
+    return [snapshot(part) for part in value] if isinstance(value, list) else value

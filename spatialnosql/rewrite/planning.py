@@ -24,7 +24,7 @@ from spatialnosql.region import Region
 from spatialnosql.rewrite import rewrite
 from spatialnosql.rewrite.ask_outline import ask_outline
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
-from spatialnosql.rewrite.fragments import cover_of
+from spatialnosql.rewrite.fragments import cover_of, snapshot
 from spatialnosql.rewrite.plan import Context, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, is_near, read
 from spatialnosql.rewrite.ring_near import ring_near
@@ -70,8 +70,8 @@ def plan_find(
     if unchanged is not None or not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged)
     if is_near(filter, info):
-        # Rings are as cheap to make as to remember, and go by what was learnt last.
-        return _given_back(make(_snapshot(filter), False), filter)
+        # Rings are as cheap to make as to remember, and go by what was learnt last. They hold a near by its numbers.
+        return make(filter, False) if len(filter) == 1 else _given_back(make(snapshot(filter), False), filter)
     return _remembered(info, filter, ("find", qos, limit, skip, is_sorted, readable), make)
 
 
@@ -191,13 +191,6 @@ def _remembered(
             with contextlib.suppress(KeyError):  # another thread was faster
                 info.plans.popitem(last=False)
     return _given_back(plan, filter)
-
-
-def _snapshot(value: Any) -> Any:
-    """A filter as it is now, whatever the caller does to it later."""
-    if isinstance(value, dict):
-        return {key: _snapshot(part) for key, part in value.items()}
-    return [_snapshot(part) for part in value] if isinstance(value, list) else value
 
 
 def _given_back(plan: Plan, filter: Mapping[str, Any]) -> Plan:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import bson
 from bson.errors import InvalidDocument
+from bson.raw_bson import RawBSONDocument
 
 from spatialnosql.block import block_around
 from spatialnosql.cover import NOTHING, Ranges, cover
@@ -27,7 +28,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
-from spatialnosql.rewrite.fragments import all_of, any_of, conditions
+from spatialnosql.rewrite.fragments import all_of, any_of, conditions, snapshot
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
 from spatialnosql.rewrite.settled import leading_fields, why_not_settled
@@ -109,14 +110,27 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         all_of([predicate.condition for predicate in conjunction.predicates])
         if conjunction.predicates
         else {},
-        # A near that is not bounded would walk through everything to find those at its least distance.
-        filter
-        if math.isfinite(near.max_distance_m)
-        else with_distance(filter, near.min_distance_m + 1.0, info.location),
+        _end_tests(near, filter, info),
         None if own_index else info.gh_index,
         thinned_by,
         context.qos.max_ranges,
     )
+
+
+def _end_tests(near: Near, filter: Filter, info: CollectionInfo) -> Filter:
+    """What the server is asked about documents at an end of the distances, as the filter is now."""
+    if not math.isfinite(near.max_distance_m):
+        if not near.min_distance_m:
+            return {}  # there is no end
+        # Not bounded, it would walk through everything to find those at its least distance.
+        asked = with_distance(filter, near.min_distance_m + 1.0, info.location)
+    else:
+        asked = filter
+    try:
+        return RawBSONDocument(bson.encode(asked))
+    except (InvalidDocument, OverflowError, TypeError, ValueError):
+        copied: Filter = snapshot(asked)  # only the caller's codec can encode it
+        return copied
 
 
 def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
