@@ -40,7 +40,8 @@ FIRST_POINTS = 5_000
 """The first ring of a query for everything in order, which may be read only as far as its reader likes."""
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
-_BLOCKS = ((4, 20.0), (16, 60.0), (64, 120.0), (256, 400.0))
+_BLOCKS = ((16, 60.0), (64, 120.0), (256, 400.0))
+_LAST_BLOCKS = ((8, 40.0), *_BLOCKS[1:])  # where fewer points are expected than are wanted, the smallest may do
 _SOONER_READ = 24.0  # so many documents are sooner read than the density around a place is looked up
 _FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
@@ -137,7 +138,7 @@ def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
     """Whether hardly more points are expected up to the greatest distance: then the density need not be looked up."""
     if near.min_distance_m or not math.isfinite(near.max_distance_m):
         return False
-    block = block_around(near.lng, near.lat, near.max_distance_m, _BLOCKS[0][0])
+    block = block_around(near.lng, near.lat, near.max_distance_m, _LAST_BLOCKS[0][0])
     return (
         block is not None
         and block[1] >= near.max_distance_m
@@ -156,8 +157,7 @@ def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges
     assert histogram is not None
     range_cost = costs.range_ms / (costs.key_ms + costs.fetch_ms + costs.return_ms)
     if not rings.min_m and not rings.regions:
-        # Where fewer points are expected than are wanted, the smallest block may do.
-        for cells, most in _BLOCKS if reach_m >= rings.max_m else _BLOCKS[1:]:
+        for cells, most in _LAST_BLOCKS if reach_m >= rings.max_m else _BLOCKS:
             block = block_around(rings.lng, rings.lat, reach_m, cells)
             if block is None or block[1] < reach_m:
                 break
