@@ -19,7 +19,8 @@ Pipeline: TypeAlias = Sequence[Mapping[str, Any]]
 class QoS:
     """What the caller wants: of time, of ranges, of rewriting at all.
 
-    `prefer` "latency" spends more ranges to examine less, "throughput" fewer, which costs the servers less planning.
+    `prefer` "latency" spends more ranges to examine less, and counts what is large in parts side by side; "throughput"
+    does neither, which costs the servers less planning.
     `max_ranges` caps the ranges of a cover. `max_time_ms` bounds all commands of a plan together. `precision` is "cost"
     (cells of any precision, by what they cost) or "selectivity" (the paper's: cells of one precision over the shape's
     bounding rectangle, the precision with the most distinct keys a row). `form` is "cheapest", or the one to take

@@ -41,7 +41,8 @@ FIRST_POINTS = 5_000
 
 # For few points a block of so many cells is sooner made than a cover, and hardly dearer to read.
 _BLOCKS = ((16, 60.0), (64, 120.0), (256, 400.0))
-_LAST_BLOCKS = ((8, 40.0), *_BLOCKS[1:])  # where fewer points are expected than are wanted, the smallest may do
+# Where fewer points are expected up to the greatest distance than are wanted, a smaller one may do.
+_LAST_BLOCKS = ((8, 40.0), *_BLOCKS[1:])
 _SOONER_READ = 24.0  # so many documents are sooner read than the density around a place is looked up
 _FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
