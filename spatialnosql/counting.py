@@ -1,8 +1,7 @@
 """Counts settled in the client: run a plan against the server.
 
-The two commands are sent side by side, and each sees its own moment: a document that moves from one kind of range to
-the other in between may be counted twice or not at all. Who minds asks for `consistent`: then both read at one moment,
-in turn. With the read concern "snapshot" it is so anyway, and in a transaction.
+The commands are sent side by side, and each sees its own moment: a document that moves from one range to another in
+between may be counted twice or not at all. Who minds asks for `consistent`: then all read at one moment, in turn. With the read concern "snapshot" it is so anyway, and in a transaction.
 """
 
 from __future__ import annotations
