@@ -1,7 +1,8 @@
 """Counts settled in the client: run a plan against the server.
 
 The commands are sent side by side, and each sees its own moment: a document that moves from one range to another in
-between may be counted twice or not at all. Who minds asks for `consistent`: then all read at one moment, in turn. With the read concern "snapshot" it is so anyway, and in a transaction.
+between may be counted twice or not at all. Who minds asks for `consistent`: then all read at one moment, in turn. With
+the read concern "snapshot" it is so anyway, and in a transaction.
 """
 
 from __future__ import annotations
