@@ -77,7 +77,7 @@ def _settled_total(
         if total is not None:
             return total
     in_turn = options.get("session") is not None
-    counted = settled.counted_parts
+    counted = settled.parts
     if in_turn and settled.counted is not None:
         counted = (settled.counted,)  # parts are for doing them at once
     calls = [_count(collection, part, hint, deadline, options) for part in counted]

@@ -76,16 +76,18 @@ class Reader:
 
 
 def next_documents(
-    cursor: Any, batch_size: int, work: Callable[[], object] | None = None
-) -> Steps[list[Any]]:
-    """The next batch of a cursor, nothing at the end.
+    cursors: list[Any], batch_size: int, work: Callable[[], object] | None = None
+) -> Steps[list[list[Any]]]:
+    """The next batch of each cursor, side by side; nothing of one that is at its end.
 
     A `batch_size` of 0 is a small first batch, as the server has it, then many documents at a time. `work` is done
-    while the server is busy.
+    while the servers are busy.
     """
-    if not batch_size and cursor.retrieved:
-        batch_size = _LATER_BATCHES
-        cursor.set_batches(batch_size)
-    calls = [Call(cursor.to_list, (batch_size or FIRST_BATCH,))]
-    documents: list[list[Any]] = yield from together(calls, work=work)
-    return documents[0]
+    calls = []
+    for cursor in cursors:
+        size = batch_size
+        if not size and cursor.retrieved:
+            size = _LATER_BATCHES // len(cursors)
+            cursor.set_batches(size)
+        calls.append(Call(cursor.to_list, (size or FIRST_BATCH,)))
+    return (yield from together(calls, work=work))

@@ -6,7 +6,7 @@ Constant memory: one batch at a time. The order is the server's, so a sort stays
 from __future__ import annotations
 
 import math
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 import numpy as np
@@ -27,29 +27,36 @@ class SettledFind:
 
     def __init__(self, reader: Reader, plan: Plan, options: dict[str, Any], *, stripped: bool = True) -> None:
         assert plan.settled is not None
-        assert plan.filter is not None
         self._reader, self._plan, self._settled, self._stripped = reader, plan, plan.settled, stripped
-        self._batch_size = _batch_size(plan, options)
-        given: dict[str, Any] = {"batch_size": self._batch_size}
+        # A session takes one command at a time, and parts have no common order; a batch is as large as the caller says.
+        whole = any(options.get(name) for name in ("session", "sort", "batch_size", "limit"))
+        parts = (plan.filter,) if whole or not plan.settled.parts else plan.settled.parts
+        self._batch_size = _batch_size(plan.settled.expected / len(parts), options)
+        self._given: dict[str, Any] = {"batch_size": self._batch_size}
         if options.get("sort"):
-            given["sort"] = options["sort"]
-        self.cursor = reader.find(plan.filter, plan.hint, **given)
+            self._given["sort"] = options["sort"]
+        self._cursors = [self._cursor(part) for part in parts]
         self.seen = 0  # candidates
+
+    def _cursor(self, part: Any) -> Any:
+        return self._reader.find(part, self._plan.hint, **self._given)
 
     @property
     def cursor_id(self) -> int | None:
-        """Of the server's cursor."""
-        return self.cursor.cursor_id  # type: ignore[no-any-return]
+        """Of a server's cursor that is still open."""
+        ids: list[int | None] = [cursor.cursor_id for cursor in self._cursors]
+        return next((known for known in ids if known), ids[0])
 
     @property
     def address(self) -> tuple[str, int] | None:
         """Of the server."""
-        return self.cursor.address  # type: ignore[no-any-return]
+        return self._cursors[0].address  # type: ignore[no-any-return]
 
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
         """The documents of the next batch that lie in the shape."""
         del everything  # a batch at a time, whoever asks: the processor's caches hold no more
-        documents = yield from next_documents(self.cursor, self._batch_size, self._settled.reading())
+        batches = yield from next_documents(self._cursors, self._batch_size, self._settled.reading())
+        documents = batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
         if not documents:
             if not self._settled.others:
                 experience = self._reader.info.experience
@@ -94,20 +101,19 @@ class SettledFind:
 
     def explained(self) -> Steps[Any]:
         """What the server says of the ranges."""
-        return (yield from call(self.cursor.explain))
+        return (yield from call(self._cursor(self._plan.filter).explain))
 
     def close(self) -> Steps[None]:
-        """Let the server forget the cursor."""
-        yield from call(self.cursor.close)
+        """Let the servers forget the cursors."""
+        for cursor in self._cursors:
+            yield from call(cursor.close)
 
 
-def _batch_size(plan: Plan, options: dict[str, Any]) -> int:
+def _batch_size(expected: float, options: dict[str, Any]) -> int:
     """As the caller wants it; else all at once if they are few, or so many that a limit is surely filled."""
-    assert plan.settled is not None
     size = int(options.get("batch_size", 0))
     if size:
         return size
-    expected = plan.settled.expected
     limit = abs(int(options.get("limit", 0)))
     if limit and not options.get("sort"):
         # Of a boundary cell about half lies outside.

@@ -69,12 +69,12 @@ def test_a_large_interior_is_counted_side_by_side() -> None:
     plan = plan_count(CIRCLE, known())
     assert plan.settled is not None
     assert plan.settled.counted is not None
-    assert len(plan.settled.counted_parts) == 4
+    assert len(plan.settled.parts) == 4
     assert plan.commands == 6
     assert "in 4 commands" in str(plan)
     # Every range is in one of them, some of them cut in two.
     bounds = sorted((one["gh"]["$gte"], one["gh"]["$lt"]) for one in plan.settled.counted["$or"])
-    parts = [one["gh"] for part in plan.settled.counted_parts for one in part.get("$or", [part])]
+    parts = [one["gh"] for part in plan.settled.parts for one in part.get("$or", [part])]
     assert bounds[0][0] == parts[0]["$gte"]
     assert bounds[-1][1] == parts[-1]["$lt"]
     assert len(bounds) <= len(parts) <= len(bounds) + 3
@@ -82,7 +82,7 @@ def test_a_large_interior_is_counted_side_by_side() -> None:
     for info, qos in ((known(), QoS(prefer="throughput")), (known(costs=Costs(command_ms=10.0)), QoS())):
         settled = plan_count(CIRCLE, info, qos=qos).settled
         assert settled is not None
-        assert settled.counted_parts == (settled.counted,)
+        assert settled.parts == (settled.counted,)
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_counted_in_parts(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for question in questions():
         asked = {"loc": question.condition}
         settled = plan_count(asked, info).settled
-        parted += settled is not None and len(settled.counted_parts) > 1
+        parted += settled is not None and len(settled.parts) > 1
         assert counted(spatial, asked) == counted(plain, asked), asked
     assert parted > 30
     commands = answers_of(monkeypatch, counting, "_count")

@@ -24,8 +24,9 @@ from pymongo.errors import InvalidOperation, OperationFailure
 from pymongo.read_concern import ReadConcern
 from spies import answers_of
 
-from spatialnosql import settled_find
+from spatialnosql import reading, settled_find
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
+from spatialnosql.costs import Costs
 from spatialnosql.geohash import cells_to_strings, point_to_geohash, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
@@ -526,10 +527,52 @@ def test_later_batches_fit_the_caches(cluster: Any, plain: Any, info: Collection
         spatial = SpatialCollection(collection, info=replace(info, histogram=many), qos=CLIENT)
         found = list(spatial.find(world))
         assert len(found) == plain.count_documents(world) > 1_000
-        assert sizes == [None, 8_000]
+        assert sizes == [None, None, 4_000, 4_000]  # in two parts, side by side
         sizes.clear()
         assert len(spatial.find(world).to_list()) == len(found)
+        assert sizes == [None, None, 4_000, 4_000]
+        sizes.clear()
+        assert len(list(spatial.with_qos(form="client", prefer="throughput").find(world))) == len(found)
         assert sizes == [None, 8_000]
         sizes.clear()
         assert len(list(spatial.find(world, batch_size=900))) == len(found)
         assert set(sizes) == {900}
+
+
+def test_found_in_parts(
+    plain: Any, info: CollectionInfo, client: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two finds side by side have the same documents, and are only for who has not asked for anything like an order."""
+    cheap = replace(info, costs=Costs(command_ms=1e-4, shard_ms=1e-4))
+    spatial = SpatialCollection(plain, info=cheap, qos=CLIENT)
+    parted = 0
+    for question in questions():
+        asked = {"loc": question.condition}
+        cursor = spatial.find(asked)
+        try:
+            expected = sorted(document["n"] for document in plain.find(asked))
+        except OperationFailure:
+            continue
+        assert sorted(document["n"] for document in cursor) == expected, asked
+        assert cursor.plan is not None
+        parted += cursor.plan.settled is not None and len(cursor.plan.settled.parts) == 2
+    assert parted >= 10
+    commands = answers_of(monkeypatch, reading, "calm_find")
+
+    def parts(cursor: Any) -> int:
+        commands.clear()
+        cursor.to_list()
+        return len(commands)
+
+    assert parts(spatial.find(BOX)) == 2
+    assert parts(spatial.find(BOX).sort("n")) == 1
+    assert parts(spatial.find(BOX).limit(30)) == 1
+    assert parts(spatial.find(BOX).batch_size(30)) == 1
+    with client.start_session() as session:
+        assert parts(spatial.find(BOX, session=session)) == 1
+    closed = spatial.find(BOX)
+    next(closed)
+    assert closed.cursor_id is not None
+    closed.close()
+    assert not closed.alive or closed.cursor_id == 0
+    assert "IXSCAN" in str(spatial.find(BOX).explain())

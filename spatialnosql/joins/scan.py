@@ -95,7 +95,8 @@ class Scan:
 
     def next_documents(self) -> Steps[list[Any]]:
         """The next batch; nothing at the end."""
-        return (yield from next_documents(self.cursor, self._batch_size))
+        (documents,) = yield from next_documents([self.cursor], self._batch_size)
+        return documents
 
 
 class ScanSource:

@@ -19,8 +19,8 @@ Pipeline: TypeAlias = Sequence[Mapping[str, Any]]
 class QoS:
     """What the caller wants: of time, of ranges, of rewriting at all.
 
-    `prefer` "latency" spends more ranges to examine less, and counts what is large in parts side by side; "throughput"
-    does neither, which costs the servers less planning.
+    `prefer` "latency" spends more ranges to examine less, and asks for what is large in parts side by side;
+    "throughput" does neither, which costs the servers less planning.
     `max_ranges` caps the ranges of a cover. `max_time_ms` bounds all commands of a plan together. `precision` is "cost"
     (cells of any precision, by what they cost) or "selectivity" (the paper's: cells of one precision over the shape's
     bounding rectangle, the precision with the most distinct keys a row). `form` is "cheapest", or the one to take
@@ -82,8 +82,10 @@ class Settled:
     others: tuple[dict[str, Any], ...]  # conditions beside those on the location
     tests: Filter  # all conditions as they came: what the server is asked about the undecided
     expected: float = 0.0  # documents or keys that will come to the client, as predicted
-    counted: Filter | None = None  # of a count: what is counted by the servers,
-    counted_parts: tuple[Filter, ...] = ()  # and the same in parts of even weight, to be counted side by side
+    counted: Filter | None = None  # of a count: what is counted by the servers
+    parts: tuple[
+        Filter, ...
+    ] = ()  # what is counted, or found, in parts of even weight that may be asked side by side
     scanned: Filter | None = None  # of a count: whose keys are settled in the client
     one_scan: bool = False  # of a count: all keys come, those of interior ranges too
 

@@ -17,11 +17,10 @@ from spatialnosql.cover import NOTHING, Cover
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, Load
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
 from spatialnosql.rewrite.predicates import Conjunction
-from spatialnosql.rewrite.settled import region_of, within
+from spatialnosql.rewrite.settled import region_of, side_by_side, within
 
 MOST_KEYS = 2_000_000  # more boundary keys than this are not brought to the client
 _MOST_PARTS = 4
-_PART = 4.0  # times what a command costs: no part of an interior is worth one that takes a shard less
 
 
 def settle_count(
@@ -38,15 +37,17 @@ def settle_count(
         return None
     one_scan = estimates[ONE_SCAN] < estimates[CLIENT] and load.outer <= MOST_KEYS
     settled = Settled(region_of(conjunction), covering, tuple(conjunction.others), filter)
-    assert info.histogram is not None  # there are statistics: the load was told by them
     interior = NOTHING if one_scan else covering.interior
-    parts = interior.parted(info.histogram, _parts(load, context, fetched=bool(conjunction.others)))
+    key_ms = info.costs.key_ms + (info.costs.fetch_ms if conjunction.others else 0.0)
+    parts = side_by_side(
+        interior, settled, context, most=_MOST_PARTS, work_ms=load.interior * key_ms / load.asked
+    )
     if one_scan:
         how = f"all of about {load.outer:.0f} keys of {len(covering.outer)} ranges settled in the client"
     else:
-        side_by_side = f" in {len(parts)} commands" if len(parts) > 1 else ""
+        at_once = f" in {len(parts)} commands" if len(parts) > 1 else ""
         how = (
-            f"counted from {len(covering.interior)} interior ranges{side_by_side}; about {load.boundary:.0f} keys of "
+            f"counted from {len(covering.interior)} interior ranges{at_once}; about {load.boundary:.0f} keys of "
             f"{len(covering.boundary)} boundary ranges settled in the client"
         )
     return Plan(
@@ -56,7 +57,7 @@ def settle_count(
         rewritten=True,
         rules=("settle_count",),
         reasons=(how,),
-        commands=1 + (1 if one_scan else bool(len(interior)) * len(parts) + bool(len(covering.boundary))),
+        commands=1 + (1 if one_scan else len(parts) + bool(len(covering.boundary))),
         ranges=len(covering.outer) if one_scan else len(covering.interior) + len(covering.boundary),
         interior_ranges=len(covering.interior),
         form=CLIENT,
@@ -66,21 +67,8 @@ def settle_count(
             settled,
             expected=load.outer if one_scan else load.boundary,
             counted=within(interior, settled, info.gh),
-            counted_parts=tuple(part for ranges in parts if (part := within(ranges, settled, info.gh))),
+            parts=parts,
             scanned=within(covering.outer if one_scan else covering.boundary, settled, info.gh),
             one_scan=one_scan,
         ),
     )
-
-
-def _parts(load: Load, context: Context, *, fetched: bool) -> int:
-    """In how many parts the interior is counted: side by side that takes less time, though not less work.
-
-    A server scans an index with one thread a command. Shards work at the same time as it is.
-    """
-    if context.qos.prefer != "latency":
-        return 1
-    costs = context.info.costs
-    scanned_ms = load.interior * (costs.key_ms + (costs.fetch_ms if fetched else 0.0)) / load.asked
-    worth_ms = _PART * (costs.command_ms + costs.shard_ms)
-    return max(1, min(_MOST_PARTS, int(scanned_ms / worth_ms)))

@@ -13,9 +13,10 @@ from spatialnosql.cover import Ranges
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions
-from spatialnosql.rewrite.plan import QoS, Settled
+from spatialnosql.rewrite.plan import Context, Filter, QoS, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 
+_PART = 4.0  # times what a command costs: no part is worth one that takes a shard less
 _DECISIVE = ("_id",)  # conditions that find their documents better than any place does
 
 
@@ -52,3 +53,19 @@ def within(ranges: Ranges, settled: Settled, gh: str) -> dict[str, Any] | None:
     """The condition to send for some ranges of a cover, beside the other conditions; None if there are no ranges."""
     parts = conditions(ranges, gh)
     return all_of([any_of(parts, gh), *settled.others]) if parts else None
+
+
+def side_by_side(
+    ranges: Ranges, settled: Settled, context: Context, *, most: int, work_ms: float
+) -> tuple[Filter, ...]:
+    """The condition of `within` in at most so many parts: asked at once they take less time, though not less work.
+
+    `work_ms` is what all of it costs a shard. A server scans an index with one thread a command.
+    """
+    info, costs = context.info, context.info.costs
+    parts = min(most, int(work_ms / (_PART * (costs.command_ms + costs.shard_ms))))
+    if context.qos.prefer != "latency" or info.histogram is None or parts < 2:
+        pieces = [ranges]
+    else:
+        pieces = ranges.parted(info.histogram, parts)
+    return tuple([part for piece in pieces if (part := within(piece, settled, info.gh)) is not None])
