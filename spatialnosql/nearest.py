@@ -234,10 +234,12 @@ _NOBODY = Measured([], [])
 
 def measured(documents: list[Any], lng: float, lat: float, location: str) -> Measured:
     """Documents in the order of their distance from a place."""
-    distances = distances_m(lng, lat, *places(documents, location))
-    if len(documents) < _FEW:
-        by_place = distances.tolist()
-        order = sorted(range(len(by_place)), key=by_place.__getitem__)
-        return Measured([documents[at] for at in order], [by_place[at] for at in order])
-    nearest = np.argsort(distances, kind="stable")
-    return Measured([documents[at] for at in nearest.tolist()], distances[nearest].tolist())
+    return _nearest_first(documents, distances_m(lng, lat, *places(documents, location)).tolist())
+
+
+def _nearest_first(documents: list[Any], distances: list[float]) -> Measured:
+    if len(distances) < _FEW:
+        order = sorted(range(len(distances)), key=distances.__getitem__)
+    else:
+        order = np.argsort(distances, kind="stable").tolist()
+    return Measured([documents[at] for at in order], [distances[at] for at in order])

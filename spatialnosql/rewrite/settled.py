@@ -16,7 +16,7 @@ from spatialnosql.rewrite.fragments import all_of, any_of, conditions
 from spatialnosql.rewrite.plan import Context, Filter, QoS, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 
-_PART = 4.0  # times what a command costs: no part is worth one that takes a shard less
+_PART = 6.0  # times what a command costs: no part is worth one that takes a shard less
 _DECISIVE = ("_id",)  # conditions that find their documents better than any place does
 
 
