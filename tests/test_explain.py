@@ -119,7 +119,7 @@ def test_as_json_and_as_a_table(spatial: SpatialCollection) -> None:
         "milliseconds",
     ]
     assert lines[1].split()[-2:] == [str(told["original"]["shards"]), str(told["rewritten"]["shards"])]
-    assert "are settled in the client (estimated: original " in lines[-1]
+    assert "are settled in the client, in 2 commands (estimated: original " in lines[-1]
 
 
 def test_a_count_is_explained_as_it_is_sent(plain: Documents, spatial: SpatialCollection) -> None:
