@@ -563,6 +563,10 @@ def test_found_in_parts(
         return len(commands)
 
     assert parts(spatial.find(BOX)) == 2
+    assert (
+        parts(SpatialCollection(plain, info=cheap, qos=QoS(form="client", prefer="throughput")).find(BOX))
+        == 1
+    )
     assert parts(spatial.find(BOX).sort("n")) == 1
     assert parts(spatial.find(BOX).limit(30)) == 1
     assert parts(spatial.find(BOX).batch_size(30)) == 1
