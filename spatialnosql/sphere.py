@@ -25,7 +25,7 @@ _FEW = 32  # so few are sooner measured one by one than numpy is called
 
 def distances_m(lng: float, lat: float, lngs: ArrayLike, lats: ArrayLike) -> Floats:
     """The distances in metres from one point to others, all in degrees."""
-    x, y = np.asarray(lngs, dtype=np.float64), np.asarray(lats, dtype=np.float64)
+    x, y = (np.asarray(degrees, dtype=np.float64).reshape(-1) for degrees in (lngs, lats))
     if x.size < _FEW:
         return np.array(_one_by_one(lng, lat, x.tolist(), y.tolist()), dtype=np.float64)
     ax, ay, az = _vector(np.array([lng]), np.array([lat]))
