@@ -219,11 +219,7 @@ class Measured:
 
     def merged(self, other: Measured) -> Measured:
         """These and others; of equal distances the others first."""
-        documents, distances = other.documents + self.documents, other.distances + self.distances
-        order = sorted(
-            range(len(distances)), key=distances.__getitem__
-        )  # two sorted runs: nothing but a merge
-        return Measured([documents[at] for at in order], [distances[at] for at in order])
+        return _nearest_first(other.documents + self.documents, other.distances + self.distances)
 
     def _slice(self, first: int, end: int) -> Measured:
         return Measured(self.documents[first:end], self.distances[first:end])

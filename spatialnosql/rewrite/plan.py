@@ -83,9 +83,8 @@ class Settled:
     tests: Filter  # all conditions as they came: what the server is asked about the undecided
     expected: float = 0.0  # documents or keys that will come to the client, as predicted
     counted: Filter | None = None  # of a count: what is counted by the servers
-    parts: tuple[
-        Filter, ...
-    ] = ()  # what is counted, or found, in parts of even weight that may be asked side by side
+    # What is counted, or found, in parts of even weight that may be asked side by side.
+    parts: tuple[Filter, ...] = ()
     scanned: Filter | None = None  # of a count: whose keys are settled in the client
     one_scan: bool = False  # of a count: all keys come, those of interior ranges too
 
