@@ -173,9 +173,11 @@ class BaseCursor:
             )
             options = self._options_sent()
             if plan.settled is not None or plan.rings is not None:
-                self._actual = in_client(self._collection, plan, info, options)
+                found = in_client(self._collection, plan, info, options)
                 if begun and plan.settled is not None and plan.settled.unread:
-                    yield from self._begin_unread(self._actual)
+                    self._actual = yield from self._begun_unread(found)
+                else:
+                    self._actual = found
             elif plan.near is not None:
                 self._actual = yield from self._open_window(plan, Context(info, self._qos))
             elif plan.rewritten:
@@ -187,15 +189,19 @@ class BaseCursor:
                     self._template.max_time_ms(self._qos.max_time_ms)
         return self._actual
 
-    def _begin_unread(self, found: Found) -> Steps[None]:
+    def _begun_unread(self, found: Found) -> Steps[Any]:
         """Read the first batch, and the shape meanwhile: only then it is known whether the shape is for us to judge."""
         try:
             yield from found.fill()
+            return found
         except SpatialNoSQLError:
             yield from found.dropped()
-            self._actual = self._template
             if found.deadline.remaining_ms() is not None:
                 self._template.max_time_ms(found.deadline.remaining_ms())
+            return self._template
+        except Exception:
+            yield from found.dropped()
+            raise
 
     def _options_sent(self) -> dict[str, Any]:
         if self._qos.max_time_ms is None or self._options.get("max_time_ms") is not None:

@@ -39,14 +39,10 @@ def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, bey
     if beyond_m:
         return _radius(lng, lat, wanted, histogram, beyond_m)
     # Once for all places within some ten metres: it is a guess, and the next query is near by.
-    radii = _leaves(histogram).radii
-    place = _place(lng, lat, wanted)
-    radius = radii.get(place)
+    radius = remembered_radius_m(lng, lat, wanted, histogram)
     if radius is None:
-        if len(radii) >= _MOST_REMEMBERED:
-            radii.clear()
         radius = _local_radius(lng, lat, wanted, histogram) or _radius(lng, lat, wanted, histogram, 0.0)
-        radii[place] = radius
+        learn_radius(lng, lat, wanted, histogram, radius)
     return radius
 
 
@@ -57,7 +53,10 @@ def remembered_radius_m(lng: float, lat: float, wanted: float, histogram: Histog
 
 def learn_radius(lng: float, lat: float, wanted: float, histogram: Histogram, radius: float) -> None:
     """Remember for a place what it has taken, where that was far from what the histogram had led to expect."""
-    _leaves(histogram).radii[_place(lng, lat, wanted)] = radius
+    radii = _leaves(histogram).radii
+    if len(radii) >= _MOST_REMEMBERED:
+        radii.clear()
+    radii[_place(lng, lat, wanted)] = radius
 
 
 def _place(lng: float, lat: float, wanted: float) -> tuple[int, int, float]:

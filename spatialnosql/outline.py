@@ -4,8 +4,8 @@ For each row of a small grid the cells from the westernmost to the easternmost p
 Whoever goes from a place inside along its parallel meets an edge on both sides, so nothing inside lies beyond. Nothing
 is checked: of rings that are no rings the outline means nothing, and whoever reads them says so.
 
-Plain Python, a number at a time: up to some hundred vertices that is sooner done than numpy is called, and beyond it is
-still little beside what it takes to read the shape.
+Plain Python, a number at a time: up to some hundred vertices that is sooner done than numpy is called. Of many vertices
+it would take more than half of what it takes to read the shape, so they have no outline.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from spatialnosql.cover import Ranges
 from spatialnosql.geohash import BITS, spread
 
 _MARGIN_DEG = 1e-5  # more than the tolerance of any border, at any latitude that is taken
+_MOST_VERTICES = 2_000
 _WIDEST_DEG, _HIGHEST_DEG = 90.0, 80.0  # beyond, around the antimeridian or a pole, corners say nothing
 
 
@@ -35,10 +36,12 @@ class Outline:
 def outline_of(polygons: Any, most_cells: int) -> Outline | None:
     """The outline, of at most so many cells, of polygons given as GeoJSON has the coordinates of a MultiPolygon.
 
-    None where corners say nothing, or for what are no coordinates.
+    None where corners say nothing, where there are too many, or for what are no coordinates.
     """
     try:
         vertices = sum([len(ring) for polygon in polygons for ring in polygon])
+        if vertices > _MOST_VERTICES:
+            return None
         shells = [([p[0] for p in polygon[0]], [p[1] for p in polygon[0]]) for polygon in polygons]
         return _outline(shells, vertices, most_cells)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
@@ -50,8 +53,8 @@ def _outline(
 ) -> Outline | None:
     west, east = min([min(lngs) for lngs, _ in shells]), max([max(lngs) for lngs, _ in shells])
     south, north = min([min(lats) for _, lats in shells]), max([max(lats) for _, lats in shells])
-    if not (west >= -180.0 and east <= 180.0 and east - west < _WIDEST_DEG):
-        return None
+    if not (west >= _MARGIN_DEG - 180.0 and east <= 180.0 - _MARGIN_DEG and east - west < _WIDEST_DEG):
+        return None  # also of a shape that ends at the antimeridian: its border may be on the other side
     if not (south > -_HIGHEST_DEG and north < _HIGHEST_DEG):
         return None
     rise = _MARGIN_DEG + _most_rise(east - west)

@@ -12,7 +12,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Generator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -111,24 +111,41 @@ def _made(step: Call) -> Any:
 def _made_together(step: Together) -> list[Any]:
     # The first call is this thread's: it is soon waiting for the server, and then lets the others run.
     first, *rest = step.calls
-    others = [_pool().submit(contextvars.copy_context().run, _made, one) for one in rest]
-    working = None if step.work is None else _pool().submit(step.work)
-    answers = [_made(first), *(other.result() for other in others)]
-    if working is not None:
-        working.result()
+    others = [_beside(contextvars.copy_context().run, _made, one) for one in rest]
+    working = [] if step.work is None else [_beside(step.work)]
+    try:
+        answers = [_made(first)]
+    except Exception:
+        # Whoever is told of it may close what another thread still reads from.
+        wait([*others, *working])
+        raise
+    wait([*others, *working])
+    answers += [other.result() for other in others]
+    for work in working:
+        work.result()
     return answers
+
+
+def _beside(function: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Call a function in another thread; in this one while the interpreter shuts down, when there are no others."""
+    try:
+        return _pool().submit(function, *arguments)
+    except RuntimeError:
+        done: Future[T] = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 async def _made_together_async(step: Together) -> list[Any]:
-    working = None if step.work is None else asyncio.ensure_future(asyncio.to_thread(step.work))
-    try:
-        answers = list(await asyncio.gather(*(_made_async(one) for one in step.calls)))
-    finally:
-        if working is not None:
-            await asyncio.gather(working, return_exceptions=True)
-    if working is not None:
-        working.result()
-    return answers
+    working = [] if step.work is None else [asyncio.to_thread(step.work)]
+    found = await asyncio.gather(*map(_made_async, step.calls), *working, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found[: len(step.calls)]
 
 
 async def _made_async(step: Call) -> Any:

@@ -144,10 +144,17 @@ def test_what_are_no_coordinates_has_no_outline(polygons: Any) -> None:
     assert outline_of(polygons, 128) is None
 
 
-def test_the_ends_of_the_world() -> None:
-    for west, east in ((-180.0, -179.0), (179.0, 180.0)):
-        ring = [[west, 10.0], [east, 10.0], [east, 11.0], [west, 11.0], [west, 10.0]]
-        outline = outline_of([[ring]], 64)
-        assert outline is not None
-        lng, lat = np.array([west, east, (west + east) / 2]), np.array([10.0, 11.0, 10.5])
-        assert outline.ranges.contains(points_to_cells(lng, lat)).all()
+@pytest.mark.parametrize("west", [-180.0, -180.0 + 1e-11, -180.0 + 1e-6, 179.0, 179.0 - 1e-11, 179.0 - 1e-6])
+def test_a_shape_at_the_antimeridian_has_a_border_on_the_other_side(west: float) -> None:
+    east = west + 1.0
+    ring = [[west, 10.0], [east, 10.0], [east, 11.0], [west, 11.0], [west, 10.0]]
+    assert outline_of([[ring]], 64) is None
+    inland = [[x * 0.99, y] for x, y in ring]
+    assert outline_of([[inland]], 64) is not None
+
+
+def test_many_vertices_are_sooner_read() -> None:
+    for vertices, has_outline in ((1_999, True), (2_000, False)):
+        angles = np.linspace(0, 2 * np.pi, vertices)
+        ring = np.column_stack([10 + np.cos(angles), 50 + np.sin(angles)]).tolist()
+        assert (outline_of([[[*ring, ring[0]]]], 64) is not None) is has_outline

@@ -185,6 +185,8 @@ def _remembered(
             if bson.encode(copy) != encoded:
                 return make(filter, again)  # something that looks like a DBRef and is none
             plan = make(copy, again)
+        if plan.rings is not None:
+            return _given_back(plan, filter)  # a near within an ``$and``: rings go by what was learnt last
         # Of a hasty one only that it was made: it is not made again.
         info.plans[key] = replace(plan, original={}, filter=None, settled=None) if plan.hasty else plan
         while len(info.plans) > _MOST_REMEMBERED:
