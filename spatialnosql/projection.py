@@ -21,6 +21,11 @@ class Widened:
                 document.pop(name, None)
         return documents
 
+    def cuts(self, field: str) -> bool:
+        """Whether documents may come with a part of a field, which could be taken for another value."""
+        inside = field.partition(".")[0] + "."
+        return any(name.startswith(inside) for name in self.projection or ())
+
 
 def widened(projection: Any, needed: Sequence[str]) -> Widened | None:
     """A projection with some fields of the top level beside what it asks for; None if it is too clever to be sure."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,9 +19,17 @@ import pytest
 from differential import KINDS, Question, points_for
 from places import Setup, documents, make_collection
 from pymongo import AsyncMongoClient, MongoClient, monitoring
-from pymongo.errors import ExecutionTimeout, NetworkTimeout, OperationFailure
+from pymongo.errors import (
+    AutoReconnect,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+)
 from pymongo.read_concern import ReadConcern
 
+from spatialnosql import reading
+from spatialnosql.calm import calm_find
 from spatialnosql.cluster import LocalCluster
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.costs import Costs
@@ -244,6 +255,50 @@ def test_of_two_errors_the_call_s_is_raised() -> None:
         asyncio.run(run_async(awaited()))
 
 
+@pytest.mark.parametrize("fails", ["call", "work"])
+def test_an_error_is_told_when_all_that_was_begun_has_ended(fails: str) -> None:
+    """Who is told of it closes cursors, which must not be read from any more."""
+    ended: list[str] = []
+
+    def call(name: str, failing: bool) -> None:
+        if failing:
+            raise ValueError(name)
+        time.sleep(0.2)
+        ended.append(name)
+
+    async def awaited(name: str, failing: bool) -> None:
+        if failing:
+            raise ValueError(name)
+        await asyncio.sleep(0.2)
+        ended.append(name)
+
+    def steps(function: Any) -> Steps[list[Any]]:
+        calls = [Call(function, (name, fails == name)) for name in ("call", "another")]
+        return (yield from together(calls, work=lambda: call("work", fails == "work")))
+
+    rest = sorted({"call", "another", "work"} - {fails})
+    with pytest.raises(ValueError, match=fails):
+        run(steps(call))
+    assert sorted(ended) == rest
+    ended.clear()
+    with pytest.raises(ValueError, match=fails):
+        asyncio.run(run_async(steps(awaited)))
+    assert sorted(ended) == rest
+
+
+def test_while_the_interpreter_ends_nothing_is_done_beside() -> None:
+    """There are no new threads then, and pymongo answers all the same."""
+    script = (
+        "import atexit\n"
+        "from spatialnosql.steps import Call, run, together\n"
+        "def last():\n"
+        "    print(run(together([Call(abs, (-1,)), Call(abs, (-2,))], work=lambda: print('work'))))\n"
+        "atexit.register(last)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["work", "[1, 2]"]
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
     def steps() -> Steps[list[Any]]:
@@ -256,6 +311,31 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
         os._exit(0 if run(steps()) == [1, 2] else 1)
     _, status = os.waitpid(child, 0)
     assert status == 0
+
+
+class FailsOnce:
+    """Cursors of which the first to be read loses its server."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.closed = 0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        self.made += 1
+        return _Failing(self) if self.made == 1 else calm_find(*arguments, **options)
+
+
+class _Failing:
+    retrieved, cursor_id, address = 0, None, None
+
+    def __init__(self, all_of_them: FailsOnce) -> None:
+        self._all = all_of_them
+
+    def to_list(self, length: int | None = None) -> list[Any]:
+        raise AutoReconnect("once")
+
+    def close(self) -> None:
+        self._all.closed += 1
 
 
 # -- the same answers -------------------------------------------------------------------------------------
@@ -517,6 +597,35 @@ def test_asynchronously(cluster: LocalCluster, plain: Any, info: CollectionInfo)
                 await fresh().count_documents(CROSSED)
 
     asyncio.run(ask())
+
+
+@pytest.mark.mongo
+def test_a_first_read_that_fails_may_be_tried_again(
+    plain: Any, spatial: SpatialCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of shapes that only the server may judge: the cursor is as it was before."""
+    for asked in (AROUND, LEFT_TO_THE_SERVER):
+        fails = FailsOnce()
+        monkeypatch.setattr(reading, "calm_find", fails)
+        cursor = spatial.find(asked)
+        with pytest.raises(AutoReconnect, match="once"):
+            cursor.next()
+        assert fails.closed == 1
+        assert_same_documents(list(plain.find(asked)), cursor.to_list(), at_least=20)
+
+
+def test_what_goes_wrong_asynchronously_is_not_hidden() -> None:
+    async def ask(seconds: float, timeout: float) -> None:
+        nowhere = AsyncMongoClient[dict[str, Any]]("mongodb://127.0.0.1:1", serverSelectionTimeoutMS=timeout)
+        async with nowhere as client:
+            spatial = AsyncSpatialCollection(client.city.trips, info=known())
+            async with spatial.find(within(SMALL)) as cursor:
+                await asyncio.wait_for(cursor.to_list(), seconds)
+
+    with pytest.raises(ServerSelectionTimeoutError, match="127"):
+        asyncio.run(ask(20, 100))
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(ask(0.1, 20_000))
 
 
 @pytest.mark.mongo

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from spatialnosql import density
 from spatialnosql.density import HALF_EARTH_M, radius_m
 from spatialnosql.geohash import cells_to_points
 from spatialnosql.histogram import Histogram
@@ -113,3 +114,13 @@ def test_an_even_density_beyond_a_distance(bits: int) -> None:
         radius = radius_m(0.1, 0.05, 20_000.0, histogram, beyond_m=beyond)
         within = (distances_m(0.1, 0.05, lng, lat) <= radius) & (distances_m(0.1, 0.05, lng, lat) > beyond)
         assert within.sum() == pytest.approx(20_000, rel=0.5)
+
+
+def test_no_more_places_are_remembered_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(density, "_MOST_REMEMBERED", 10)
+    histogram = Histogram.of_points([2.0] * 50, [3.0] * 50, 30)
+    for number in range(25):
+        density.learn_radius(2.0 + number, 3.0, 5.0, histogram, 1000.0 + number)
+    kept = [density.remembered_radius_m(2.0 + number, 3.0, 5.0, histogram) for number in range(25)]
+    assert kept[-1] == 1024.0
+    assert 0 < sum(one is not None for one in kept) <= 10

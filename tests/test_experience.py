@@ -187,6 +187,17 @@ def test_rings_go_by_what_was_learnt_last() -> None:
     assert plain.first_m == first.first_m
 
 
+def test_rings_within_an_and_do_so_too() -> None:
+    info = known()
+    asked = {"$and": [{"loc": {"$nearSphere": [2.35, 48.86]}}, {"kind": "rare"}]}
+    first = plan_find(asked, info, qos=CLIENT, limit=5).rings
+    assert first is not None
+    info.experience.learn_thinning(first.thinned_by, 0.01)
+    second = plan_find(asked, info, qos=CLIENT, limit=5).rings
+    assert second is not None
+    assert second.first_m > 5 * first.first_m
+
+
 # -- on the server ----------------------------------------------------------------------------------------
 
 

@@ -273,6 +273,21 @@ def test_projections_are_those_of_a_find(cases: dict[str, Case], name: str, proj
     assert [row.polygons for row in found] == [case.truth[key] for key in ids]
 
 
+def test_what_a_projection_leaves_of_a_location_is_not_taken_for_another(cases: dict[str, Case]) -> None:
+    """Two numbers beside the coordinates would pass for a legacy point, if they came alone."""
+    points = cases["geojson"].points.database["with_more"]
+    points = make_points(points.database, points.name, Setup(), 60)
+    lng, lat = 10.0, 10.0
+    area = polygon(square(lng, lat, 11.0, 11.0))
+    at_corner = {"type": "Point", "coordinates": [lng, lat], "accuracy": 5.0, "altitude": 30.0}
+    gh = str(cells_to_strings(points_to_cells([lng], [lat]))[0])
+    points.insert_one({"_id": "corner", "loc": at_corner, "gh": gh})
+    assert points.count_documents({"_id": "corner", "loc": {"$geoWithin": {"$geometry": area}}}) == 1
+    for projection in (None, {"n": 1}, {"loc.accuracy": 1, "loc.altitude": 1}, {"loc.type": 0}):
+        found = as_dict(join(SpatialCollection(points), {"area": area}, projection=projection))
+        assert found["corner"] == ("area",), projection
+
+
 def test_polygons_of_a_collection_and_of_other_sources(cases: dict[str, Case]) -> None:
     case = cases["geojson"]
     stored = case.points.database["areas"]

@@ -80,7 +80,9 @@ class Membership:
         """Those of some documents near a polygon's border that lie in it."""
         region = self.regions[number]
         assert region is not None  # it has a border
-        status = settled_by_place(region, [documents[at] for at in near.tolist()], self.info.location)
+        status = np.full(near.size, UNSURE, dtype=np.int8)
+        if not self._reader.widened.cuts(self.info.location):
+            status = settled_by_place(region, [documents[at] for at in near.tolist()], self.info.location)
         inside = status == IN
         doubtful = np.flatnonzero(status == UNSURE)
         if doubtful.size:
@@ -97,7 +99,8 @@ class Membership:
             inside[:] = yield from self._reader.confirmed(asked, tests, self.info.gh_index)
         if polygon.region is None and self._sphere_index is not None:
             # On borders of S2 cells MongoDB's answer depends on the index; the plain query has that of the sphere.
-            doubtful = np.flatnonzero(inside & _at_s2_borders(asked, self.info.location))
+            cut = self._reader.widened.cuts(self.info.location)
+            doubtful = np.flatnonzero(inside & (cut | _at_s2_borders(asked, self.info.location)))
             again = [asked[at] for at in doubtful.tolist()]
             if again:
                 inside[doubtful] = yield from self._reader.confirmed(again, tests, self._sphere_index)
