@@ -26,6 +26,8 @@ from spatialnosql.placement import even_cuts
 
 PRECISIONS = (25, 30, 35)  # bits; five a character
 DEFAULT_PRECISION = 30
+VARIANTS = {"paper" if bits == DEFAULT_PRECISION else f"paper_{bits}": bits for bits in PRECISIONS}
+"""The paper's rewrite by its precision, as benchmarks name it."""
 EARTH_RADIUS_M = 6_378_100.0
 
 Rectangle = tuple[float, float, float, float]

@@ -12,7 +12,8 @@ away, the pole, the antimeridian; as many as fit a budget of time, for from some
 moved by less than a millimetre with every run, so that no plan or cover is known. How dense the points are around a
 place is remembered for some ten metres, so of three runs the last two spare finding that out.
 
-Equally near documents may come in any order, so distances are compared, in order. ``worst`` is the lowest ratio of wall
+Equally near documents may come in any order, so distances are compared, in order, and which documents are among the
+nearest but for those that are as far as the last. ``worst`` is the lowest ratio of wall
 times of any single query (`worst`).
 """
 
@@ -210,7 +211,7 @@ def moved(asked: Asked, run: int) -> Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """The places of the documents in the order in which they came, what the server said of distances, and from where.
+    """The documents in the order in which they came: their places, what the server said of distances, their ``_id``.
 
     Packed numbers: a million documents, or lists, kept would be what the client's memory and CPU are spent on.
     """
@@ -218,32 +219,36 @@ class Answer:
     asked: Asked
     coordinates: array[float]  # longitude and latitude in turn
     said_m: array[float]
+    ids: array[int]
 
     @staticmethod
     def of(asked: Asked, documents: Iterable[dict[str, Any]]) -> Answer:
         """Read all documents; every one is decoded whole."""
-        coordinates, said = array("d"), array("d")
+        coordinates, said, ids = array("d"), array("d"), array("q")
         for document in documents:
             coordinates.extend(document["loc"]["coordinates"])
+            ids.append(document["_id"])
             if asked.kind.aggregate:
                 said.append(document["distance_m"])
-        return Answer(asked, coordinates, said)
+        return Answer(asked, coordinates, said, ids)
 
     def __len__(self) -> int:
-        return len(self.coordinates) // 2
+        return len(self.ids)
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Metres, in order; equal to others of the same length that differ by rounding only."""
+    """Metres, in order, and whose they are; equal to others that differ by rounding only."""
 
     metres: Any
+    ids: Any  # in order of their numbers; not of those as far as the last, of which a limit may take any
 
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Distances)
             and self.metres.shape == other.metres.shape
             and bool(np.all(np.abs(self.metres - other.metres) <= SAME_M))
+            and bool(np.array_equal(self.ids, other.ids))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -252,13 +257,16 @@ class Distances:
 def distances(answer: Answer) -> Distances:
     """How far each document is from the place, computed from its location, and as the server says if it does."""
     if not answer.coordinates:
-        return Distances(np.zeros(0))
+        return Distances(np.zeros(0), np.zeros(0))
     places = np.array(answer.coordinates).reshape(-1, 2)
     here, there = to_vectors(answer.asked.lng, answer.asked.lat), to_vectors(places[:, 0], places[:, 1])
     # By the chord: exact for small angles too.
     chord = np.linalg.norm(there - here, axis=1)
     metres = 2 * EARTH_RADIUS_M * np.arcsin(np.minimum(1.0, chord / 2))
-    return Distances(np.concatenate([metres, answer.said_m]))
+    certain = (
+        metres < metres[-1] - 2 * SAME_M if answer.asked.kind.limit else np.ones(len(metres), dtype=bool)
+    )
+    return Distances(np.concatenate([metres, answer.said_m]), np.sort(np.array(answer.ids)[certain]))
 
 
 def asking(collection: Any) -> Callable[[Asked], Answer]:
@@ -308,10 +316,10 @@ def _measured(
     result["variants"]["unrewritten"] = {**capped["variants"]["unrewritten"], "n_queries": len(few)}
     for key in ("ratio", "ratio_total", "ratio_wall"):
         result[key]["unrewritten"] = capped[key]["unrewritten"]
-    result["equal"] = result["equal"] and capped["equal"]
     measured = measure_worst(
         name, comparison, asked, plain, ours, name=lambda one: one.label, fresh=moved, candidates=3
     )
+    result["equal"] = result["equal"] and capped["equal"] and all(one.equal for one in measured)
     return {**result, **worst_keys(measured, 3)}, measured
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.mbr import PRECISIONS
+from benchmarks.mbr import VARIANTS as PAPER
 from spatialnosql.errors import UsageError
 
 COLOURS = {"plain": "#9aa5b1", "paper": "#e0a458", "rewritten": "#2a7f62"}
@@ -64,11 +65,8 @@ def by_precision(part: dict[str, Any]) -> list[Group]:
 
 def _three(part: dict[str, Any], bits: int) -> dict[str, dict[str, Any]]:
     variants = part["variants"]
-    return {
-        "plain": variants["plain"],
-        "paper": variants[f"paper_{bits}"],
-        "rewritten": variants["rewritten"],
-    }
+    (paper,) = (name for name, precision in PAPER.items() if precision == bits)
+    return {"plain": variants["plain"], "paper": variants[paper], "rewritten": variants["rewritten"]}
 
 
 def _draw(stem: Path, title: str, axis_label: str, groups: Sequence[Group]) -> list[str]:

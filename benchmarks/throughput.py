@@ -2,9 +2,11 @@
 
 Every process has its own client, draws polygons by its own seed, and asks as fast as it is answered; plain and
 rewritten take turns, in rounds of some seconds. A process is started, connected and has asked one query before the
-clock runs, as a server's workers are. Each count is compared with what plain said beforehand.
+clock runs, as a server's workers are. Each count is compared with what plain said beforehand. The polygons come again
+and again, in the same bytes, as an application's areas do: so plans are remembered.
 
-``ratio_qps`` is rewritten / plain. ``wall_s``, ``server_cpu_s`` and ``client_cpu_s`` are a query's share.
+``ratio_qps`` is rewritten / plain. ``wall_s``, ``server_cpu_s``, ``client_cpu_s``, ``keys``, ``docs`` and ``shards``
+are a query's share; of the last three, one query of each polygon was explained.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from typing import Any
 
 import numpy as np
 from pymongo import MongoClient
+from pymongo.collection import Collection
 
 from benchmarks.data import load_points, load_polygons
 from benchmarks.deployment import Bench, adopted_collection, open_deployment, plain_collection
 from benchmarks.frame import aligned, cell_text, ratios
 from benchmarks.options import Options
+from benchmarks.sent import Recording, recording
+from spatialnosql import SpatialCollection
+from spatialnosql.examined import Examined
 
 ROWS, POLYGONS = 200_000, 60
 PROCESSES = 8
@@ -80,9 +86,6 @@ class Rounds:
             "wall_s": round(1 / qps, 6) if qps else None,
             "server_cpu_s": round(sum(server) / queries, 6) if server else None,
             "client_cpu_s": round(sum(ran.client_cpu_s for ran in self.rounds) / queries, 6),
-            "keys": None,
-            "docs": None,
-            "shards": None,
             "results": queries,
         }
 
@@ -91,15 +94,12 @@ def run(options: Options) -> dict[str, Any]:
     points, areas = load_points(options, ROWS), load_polygons(options, POLYGONS)
     geometries = [area.geometry for area in areas]
     seconds = ROUND_S if options.limit is None else QUICK_ROUND_S
-    with open_deployment(options) as bench:
+    with open_deployment(options) as bench, recording(bench.uri) as recorded:
         collections = {
             "plain": plain_collection(bench, "plain", points),
             "rewritten": adopted_collection(bench, "geohash", points),
         }
-        expected = [
-            collections["plain"].count_documents({"loc": {"$geoWithin": {"$geometry": geometry}}})
-            for geometry in geometries
-        ]
+        expected = [collections["plain"].count_documents(_within(geometry)) for geometry in geometries]
         done = {name: Rounds() for name in VARIANTS}
         for number in range(options.repeats):
             for name in VARIANTS if number % 2 == 0 else reversed(VARIANTS):
@@ -118,7 +118,8 @@ def run(options: Options) -> dict[str, Any]:
                 ]
                 done[name].rounds.append(one_round(works, bench))
                 print(f"{name}: {done[name].rounds[-1].qps:.1f} queries/s", file=sys.stderr, flush=True)
-    variants = {name: rounds.to_dict() for name, rounds in done.items()}
+        seen = {name: _examined(name, collections[name], geometries, recorded) for name in VARIANTS}
+    variants = {name: {**rounds.to_dict(), **seen[name]} for name, rounds in done.items()}
     base = variants["plain"]
     wrong = {name: sum(ran.wrong for ran in rounds.rounds) for name, rounds in done.items()}
     return {
@@ -137,6 +138,23 @@ def run(options: Options) -> dict[str, Any]:
         "wrong": wrong,
         "equal": not any(wrong.values()),
     }
+
+
+def _examined(
+    name: str, collection: Collection[dict[str, Any]], geometries: list[dict[str, Any]], recorded: Recording
+) -> dict[str, float]:
+    """What a count makes the servers look at, in the mean over all polygons."""
+    twin: Any = recorded.twin(collection)
+    asked = SpatialCollection(twin) if name == "rewritten" else twin
+    whole = Examined.total(
+        recorded.examine(collection, lambda: asked.count_documents(_within(geometry)))
+        for geometry in geometries
+    )
+    return {key: round(getattr(whole, key) / len(geometries), 2) for key in ("keys", "docs", "shards")}
+
+
+def _within(geometry: dict[str, Any]) -> dict[str, Any]:
+    return {"loc": {"$geoWithin": {"$geometry": geometry}}}
 
 
 def _ratio(over: float, under: float) -> float | None:
@@ -181,15 +199,11 @@ def _client(work: Work, ready: Any, go: Any, results: Any) -> None:
     with MongoClient[dict[str, Any]](work.uri) as client:
         collection: Any = client[work.database][work.collection]
         if work.spatial:
-            from spatialnosql import SpatialCollection
-
             collection = SpatialCollection(collection)
 
         def ask() -> bool:
             number = int(rng.integers(len(work.geometries)))
-            found = collection.count_documents(
-                {"loc": {"$geoWithin": {"$geometry": work.geometries[number]}}}
-            )
+            found = collection.count_documents(_within(work.geometries[number]))
             return bool(found == work.expected[number])
 
         wrong = int(not ask())

@@ -1,7 +1,8 @@
 """The worst single query: the lowest ratio of wall times, measured again until it means something.
 
 The lowest of 195 ratios of medians of three is mostly noise. So the candidates of a comparison, its lowest ratios, are
-asked again, the two variants in turn, many times over; only that second measurement is reported.
+asked again, the two variants in turn, many times over; only that second measurement is reported. Every answer is
+compared there too.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import Any
 
 from benchmarks.frame import Comparison, Query, Variant
 
-CANDIDATES, REPEATS, MOST_REPEATS = 12, 15, 60
-LEAST_S = 0.25  # for one candidate: medians of fifteen times two milliseconds differ by a tenth from one run to another
+CANDIDATES, REPEATS, MOST_REPEATS = 12, 15, 200
+# For one candidate: medians of sixty times two milliseconds still differ by a tenth from run to run.
+LEAST_S = 0.75
 MOST_S = 3.0  # for one candidate: what takes long is measured well by fewer repeats
 LONG_S = 1.0  # and what takes this long by those it had
 
@@ -30,6 +32,7 @@ class Measured:
     ms: float
     repeats: int
     first_ratio: float
+    equal: bool = True  # whether the answers were, every time
 
     @property
     def ratio_wall(self) -> float:
@@ -75,20 +78,23 @@ def measure_worst(
             )
             continue
         walls: dict[str, list[float]] = {plain.name: [], other.name: []}
-        started = time.perf_counter()
+        started, equal = time.perf_counter(), True
         for run in range(repeats or MOST_REPEATS):
             # Runs that the comparison had are not fresh any more.
             query = queries[number] if fresh is None else fresh(queries[number], 1000 + run)
+            answers = []
             for variant in (plain, other) if run % 2 == 0 else (other, plain):
                 before = time.perf_counter()
-                variant.ask(query)
+                answer = variant.ask(query)
                 walls[variant.name].append(time.perf_counter() - before)
+                answers.append(variant.canonical(answer))
+            equal = equal and answers[0] == answers[1]
             elapsed = time.perf_counter() - started
             if (run >= 2 and elapsed > MOST_S) or (run + 1 >= REPEATS and elapsed > LEAST_S):
                 break
         medians = {which: 1e3 * statistics.median(times) for which, times in walls.items()}
         asked = len(walls[other.name])
-        found.append(Measured(kind, label, medians[plain.name], medians[other.name], asked, first))
+        found.append(Measured(kind, label, medians[plain.name], medians[other.name], asked, first, equal))
     return sorted(found, key=lambda one: one.ratio_wall)
 
 

@@ -31,6 +31,7 @@ from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
 from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
+from spatialnosql.one_moment import wants_one_moment
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
@@ -174,7 +175,7 @@ class BaseCollection:
             return pruned
         plan = plan_count(filter, info, qos=self._qos)
         if plan.settled is not None:
-            if self._collection.read_concern.level == "snapshot":
+            if wants_one_moment(self._collection):
                 options["consistent"] = True
             return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
@@ -203,16 +204,22 @@ class BaseCollection:
 
     def _aggregate(self, pipeline: Any, options: dict[str, Any]) -> Steps[Any]:
         info = yield from self._load_info()
+        options = dict(options)
+        consistent = bool(options.pop("consistent", False)) or wants_one_moment(self._collection)
         unchanged = unchanged_reason(options)
         if not isinstance(pipeline, list) or not all(isinstance(s, Mapping) and s for s in pipeline):
             unchanged = "the pipeline is no list of stages"
         pipeline = expand_pipeline(pipeline, info)
         if unchanged is None:
-            pruned = yield from pruned_pipeline(self._collection, pipeline, info, self._qos, options)
+            pruned = None
+            if not consistent:
+                pruned = yield from pruned_pipeline(self._collection, pipeline, info, self._qos, options)
             if pruned is not None:
                 sent = self._sent(pruned, options, timed="maxTimeMS")
                 return (yield from call(self._collection.aggregate, pruned.pipeline, **sent))
-            found = yield from pipeline_in_client(self._collection, pipeline, info, self._qos, options)
+            found = yield from pipeline_in_client(
+                self._collection, pipeline, info, self._qos, options, consistent=consistent
+            )
             if found is not None:
                 return found
         plan = rewrite_pipeline(pipeline, info, qos=self._qos, unchanged=unchanged)
@@ -361,7 +368,7 @@ class SpatialCollection(BaseCollection):
         return run(self._distinct(key, filter, options))
 
     def aggregate(self, pipeline: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
-        """As pymongo's."""
+        """As pymongo's; with ``consistent=True`` whatever commands it takes read at one moment."""
         options = _named(self._kind.aggregate, 1, arguments, options)
         return run(self._aggregate(pipeline, options))
 
@@ -480,7 +487,7 @@ class AsyncSpatialCollection(BaseCollection):
         return await run_async(self._distinct(key, filter, options))
 
     async def aggregate(self, pipeline: Sequence[Mapping[str, Any]], *arguments: Any, **options: Any) -> Any:
-        """As pymongo's."""
+        """As pymongo's; with ``consistent=True`` whatever commands it takes read at one moment."""
         options = _named(self._kind.aggregate, 1, arguments, options)
         cursor = await run_async(self._aggregate(pipeline, options))
         return AsyncFound(cursor) if isinstance(cursor, Found) else cursor

@@ -21,6 +21,7 @@ from spatialnosql.one_moment import at_one_moment
 from spatialnosql.places import settled_by_place
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Plan
+from spatialnosql.rewrite.plan import Settled
 from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Call, Steps, call, listed, together
 
@@ -29,6 +30,7 @@ _MOST_PUSHED = (
     200_000  # keys in one document, which may have 16 MB: 25 bytes each, and predictions may be wrong
 )
 _TOO_LARGE = (10334, 17419, 17420, 146)  # what a server says of documents over 16 MB or lists over 100 MB
+_NO_TRANSACTIONS = 20  # what a standalone server says, of which one command sees one moment
 _ASKED_AT_ONCE = 1_000
 # So many documents are sooner read than a second command is sent, which every third count of keys needs.
 _FEW = 200
@@ -40,19 +42,45 @@ def can_settle(options: Mapping[str, Any]) -> bool:
     return options.keys() <= _OPTIONS and all(type(number) is int and number > 0 for number in numbers)
 
 
+def by_place(settled: Settled, collection: Any) -> bool:
+    """Whether a count reads the places of documents instead of their keys, for they are few."""
+    return settled.counted is None and settled.expected <= _FEW and can_settle_documents(collection)
+
+
+def listed_stages(filter: Any, field: str) -> list[dict[str, Any]]:
+    """A field of all documents of some ranges in one document: if a key, as good as free for who reads the index."""
+    return [{"$match": filter}, {"$group": {"_id": None, "keys": {"$push": f"${field}"}}}]
+
+
 def settled_count(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
     """The number of documents: interior + boundary keys certainly in + what the server says of the undecided."""
     options = dict(options)
     skip, limit = options.pop("skip", 0), options.pop("limit", 0)
-    if options.pop("consistent", False) and options.get("session") is None:
-        total = yield from at_one_moment(
-            collection.database.client,
-            lambda session: _total(collection, plan, info, {**options, "session": session}),
-        )
+    if options.pop("consistent", False):
+        total = yield from _consistent_total(collection, plan, info, options)
     else:
         total = yield from _total(collection, plan, info, options)
     total = max(0, total - int(skip))
     return min(total, int(limit)) if limit else total
+
+
+def _consistent_total(
+    collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]
+) -> Steps[int]:
+    try:
+        return (
+            yield from at_one_moment(
+                collection.database.client,
+                lambda session: _total(collection, plan, info, {**options, "session": session}),
+                options.get("session"),
+            )
+        )
+    except OperationFailure as error:
+        if error.code != _NO_TRANSACTIONS:
+            raise
+        return (
+            yield from _asked(collection, plan.original, Deadline(options.pop("maxTimeMS", None)), options)
+        )
 
 
 def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
@@ -62,8 +90,15 @@ def _total(collection: Any, plan: Plan, info: CollectionInfo, options: dict[str,
         return (yield from _settled_total(collection, plan, info, deadline, options))
     except SpatialNoSQLError:
         # A shape that was read while the servers were busy, and is not for us to judge.
-        one = _count(collection, plan.original, None, deadline, options)
-        return int((yield from call(one.function, *one.arguments, **one.options)))
+        return (yield from _asked(collection, plan.original, deadline, options))
+
+
+def _asked(
+    collection: Any, filter: Any, deadline: Deadline, options: dict[str, Any], hint: str | None = None
+) -> Steps[int]:
+    """A count by the servers, in one command."""
+    one = _count(collection, filter, hint, deadline, options)
+    return int((yield from call(one.function, *one.arguments, **one.options)))
 
 
 def _settled_total(
@@ -72,7 +107,7 @@ def _settled_total(
     settled, hint = plan.settled, plan.hint
     assert settled is not None
     assert hint is not None
-    if settled.counted is None and settled.expected <= _FEW and can_settle_documents(collection):
+    if by_place(settled, collection):
         total = yield from _placed(collection, plan, info, deadline, options)
         if total is not None:
             return total
@@ -116,8 +151,7 @@ def _settled_total(
     for start in range(0, len(undecided), _ASKED_AT_ONCE):
         hashes = undecided[start : start + _ASKED_AT_ONCE]
         asked = {"$and": [{info.gh: {"$in": hashes}}, settled.tests]}
-        one = _count(collection, asked, hint, deadline, options)
-        total += int((yield from call(one.function, *one.arguments, **one.options)))
+        total += yield from _asked(collection, asked, deadline, options, hint)
     return total
 
 
@@ -185,10 +219,9 @@ def _count(
 def _pushed(
     collection: Any, filter: Any, field: str, hint: str, deadline: Deadline, options: dict[str, Any]
 ) -> Call:
-    """A field of all documents of some ranges in one document: if a key, as good as free for who reads the index."""
     timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
-    pipeline = [{"$match": filter}, {"$group": {"_id": None, "keys": {"$push": f"${field}"}}}]
-    return Call(collection.aggregate, (pipeline,), {"hint": hint, **timed, **options}, listed=True)
+    stages = listed_stages(filter, field)
+    return Call(collection.aggregate, (stages,), {"hint": hint, **timed, **options}, listed=True)
 
 
 def _found(

@@ -22,6 +22,7 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.found import AsyncFound, Found, Source
 from spatialnosql.info import CollectionInfo
 from spatialnosql.nearest import RingSource
+from spatialnosql.one_moment import has_one_moment, wants_one_moment
 from spatialnosql.projection import widened
 from spatialnosql.reading import Reader, can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS
@@ -346,21 +347,21 @@ def planned(
         skip=options.get("skip", 0) if near else 0,
         unchanged=unchanged or unchanged_reason(options),
         is_sorted=bool(options.get("sort")),
-        readable=_can_settle(collection, info, options),
+        readable=why_unreadable(collection, info, options) is None,
     )
 
 
-def _can_settle(collection: Any, info: CollectionInfo, options: Mapping[str, Any]) -> bool:
-    """Whether the client can settle the documents of a find."""
-    # The server keeps only the first few of a sort that has a limit, and that is better done there.
-    if (options.get("sort") and options.get("limit")) or _at_one_moment(collection, options):
-        return False
-    return can_settle_documents(collection) and _needs(info, options) is not None
-
-
-def _at_one_moment(collection: Any, options: Mapping[str, Any]) -> bool:
-    """Whether all must be read at one cluster time that only the server knows: outside a session, by read concern."""
-    return options.get("session") is None and collection.read_concern.level == "snapshot"
+def why_unreadable(collection: Any, info: CollectionInfo, options: Mapping[str, Any]) -> str | None:
+    """Why the client cannot settle the documents of a find, wherever they are; None if it can."""
+    if options.get("sort") and options.get("limit"):
+        return "of a sort with a limit the servers send only the first few"
+    if wants_one_moment(collection) and not has_one_moment(options.get("session")):
+        return "every command would choose a moment of its own, and the read concern says that all is of one"
+    if not can_settle_documents(collection):
+        return "the collection decodes documents in a way of its own"
+    if _needs(info, options) is None:
+        return "the projection leaves out what it would be settled by, and cannot be widened"
+    return None
 
 
 def _needs(

@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from spatialnosql.cursor import planned_steps, unchanged_reason
+from spatialnosql.client_pipelines import PlannedCount, plan_in_client
+from spatialnosql.counting import by_place, listed_stages
+from spatialnosql.cursor import planned_steps, unchanged_reason, why_unreadable
 from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
+from spatialnosql.one_moment import wants_one_moment
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows, within_window
-from spatialnosql.rewrite.planning import plan_count
+from spatialnosql.rewrite.cost import CLIENT
+from spatialnosql.rewrite.planning import plan_count, why_not_in_client
 from spatialnosql.rewrite.ring_near import first_ring
 from spatialnosql.steps import Steps, call
 from spatialnosql.stk.finding import expand_pipeline, pruned_pipeline, pruned_plan
@@ -69,6 +73,9 @@ def explain_steps(
         return (yield from _explain_pipeline(collection, query, info, qos, options))
     query = expand(query, info)
     plan = yield from planned_steps(collection, info, qos, {**options, "filter": query})
+    unreadable = why_unreadable(collection, info, options)
+    if not unchanged_reason(options):
+        plan = _with_reason(plan, unreadable or why_not_in_client(query, info, qos))
     shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
     if isinstance(shared.get("sort"), Sequence):
         shared["sort"] = dict(shared["sort"])
@@ -89,15 +96,38 @@ def explain_steps(
     return Explanation(plan, original, (yield from _examined(collection, after)))
 
 
+def _with_reason(plan: Plan, why_not: str | None) -> Plan:
+    """A plan that also says why the client takes no part in it, if it could not."""
+    if why_not is None or plan.form == CLIENT or plan.settled is not None or plan.pruned is not None:
+        return plan
+    estimates = plan.estimates_ms and {
+        form: ms for form, ms in plan.estimates_ms.items() if not form.startswith(CLIENT)
+    }
+    reasons = (*plan.reasons, f"not settled in the client: {why_not}")
+    return replace(plan, reasons=reasons, estimates_ms=estimates)
+
+
 def _explain_pipeline(
     collection: Any, query: Any, info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
 ) -> Steps[Explanation]:
     query = expand_pipeline(query, info)
     unchanged = unchanged_reason(options)
     pruned = None if unchanged else (yield from pruned_pipeline(collection, query, info, qos, options))
-    plan = pruned or rewrite_pipeline(query, info, qos=qos, unchanged=unchanged)
-    before = {"aggregate": collection.name, "pipeline": list(query), "cursor": {}}
+    before = _aggregating(collection, query)
     original = yield from _examined(collection, before)
+    if not (unchanged or pruned):
+        in_client = plan_in_client(
+            collection, query, info, qos, options, consistent=wants_one_moment(collection)
+        )
+        if isinstance(in_client, PlannedCount):
+            sent = yield from _examined_count(collection, in_client.plan, info)
+            return Explanation(in_client.plan, original, sent)
+        if in_client is not None:
+            assert in_client.plan.rings is not None
+            command = {"find": collection.name, "filter": first_ring(in_client.plan.rings, info)}
+            command |= {"hint": in_client.plan.hint} if in_client.plan.hint else {}
+            return Explanation(in_client.plan, original, (yield from _examined(collection, command)))
+    plan = pruned or rewrite_pipeline(query, info, qos=qos, unchanged=unchanged)
     if not plan.rewritten:
         return Explanation(plan, original, None)
     stages = plan.pipeline
@@ -112,10 +142,10 @@ def _explain_pipeline(
 def explain_count_steps(
     collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS
 ) -> Steps[Explanation]:
-    """Explain a count. The server runs both ways, but for what the client settles."""
+    """Explain a count. The server runs both ways."""
     filter = expand(filter, info)  # noqa: A001 - the argument's own name
     pruned = yield from pruned_plan(collection, filter, info, qos)
-    plan = pruned or plan_count(filter, info, qos=qos)
+    plan = pruned or _with_reason(plan_count(filter, info, qos=qos), why_not_in_client(filter, info, qos))
     original = yield from _examined(collection, _counting(collection, filter))
     if not plan.rewritten:
         return Explanation(plan, original, None)
@@ -127,16 +157,31 @@ def explain_count_steps(
         assert plan.filter is not None
         sent = yield from _examined(collection, {**_counting(collection, plan.filter), **hint})
         return Explanation(plan, original, sent)
+    return Explanation(plan, original, (yield from _examined_count(collection, plan, info)))
+
+
+def _examined_count(collection: Any, plan: Plan, info: CollectionInfo) -> Steps[Examined]:
+    """What a count looks at that the client settles."""
+    settled = plan.settled
+    assert settled is not None
+    commands = []
+    if settled.counted is not None:
+        commands.append(_counting(collection, settled.counted))
+    if settled.scanned is not None:
+        field = info.location if by_place(settled, collection) else info.gh
+        commands.append(_aggregating(collection, listed_stages(settled.scanned, field)))
     parts = []
-    for part in (plan.settled.counted, plan.settled.scanned):
-        if part is not None:
-            parts.append((yield from _examined(collection, {**_counting(collection, part), **hint})))
-    both = Examined.total(parts)
-    return Explanation(plan, original, replace(both, shards=max(part.shards for part in parts)))
+    for command in commands:
+        parts.append((yield from _examined(collection, {**command, "hint": plan.hint})))
+    return replace(Examined.total(parts), shards=max(part.shards for part in parts))
 
 
 def _counting(collection: Any, filter: Mapping[str, Any]) -> dict[str, Any]:
-    return {"aggregate": collection.name, "pipeline": count_stages(filter), "cursor": {}}
+    return _aggregating(collection, count_stages(filter))
+
+
+def _aggregating(collection: Any, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {"aggregate": collection.name, "pipeline": list(stages), "cursor": {}}
 
 
 def _examined(collection: Any, command: dict[str, Any]) -> Steps[Examined]:

@@ -21,19 +21,37 @@ T = TypeVar("T")
 _TRIES = 5
 
 
-def at_one_moment(client: Any, work: Callable[[Any], Steps[T]]) -> Steps[T]:
-    """The work in a session of its own; again if chunks moved or a server changed meanwhile, as transactions go."""
+def wants_one_moment(collection: Any) -> bool:
+    """Whether the caller's read concern says that whatever is read is read at one moment."""
+    return bool(collection.read_concern.level == "snapshot")
+
+
+def has_one_moment(session: Any) -> bool:
+    """Whether all commands of a session read at one moment anyway."""
+    return session is not None and bool(session.in_transaction or session.options.snapshot)
+
+
+def at_one_moment(client: Any, work: Callable[[Any], Steps[T]], session: Any = None) -> Steps[T]:
+    """The work in a transaction; again if chunks moved or a server changed meanwhile, as transactions go.
+
+    In a session of its own, or in the caller's, who may have made it to read what it has written.
+    """
+    if has_one_moment(session):
+        return (yield from work(session))
     for tries_left in reversed(range(_TRIES)):
-        session = yield from call(client.start_session)
+        used = session or (yield from call(client.start_session))
         try:
             yield from call(
-                session.start_transaction, ReadConcern("snapshot"), read_preference=ReadPreference.PRIMARY
+                used.start_transaction, ReadConcern("snapshot"), read_preference=ReadPreference.PRIMARY
             )
-            return (yield from work(session))
+            return (yield from work(used))
         except PyMongoError as error:
             if not tries_left or not error.has_error_label("TransientTransactionError"):
                 raise
         finally:
-            # Nothing was written: what is left of the transaction ends with the session.
-            yield from call(session.end_session)
+            # Nothing was written, so there is nothing to commit.
+            if used.in_transaction:
+                yield from call(used.abort_transaction)
+            if session is None:
+                yield from call(used.end_session)
     raise AssertionError("the last try returns or raises")

@@ -195,10 +195,11 @@ def test_near_keeps_the_contract(monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "unrewritten was asked from 3 places" in near.table(result)
 
 
-def answer(*metres_east: float, said: float | None = None) -> near.Answer:
-    kind = near.Kind("any", 0, None, 1, aggregate=said is not None)
+def answer(*metres_east: float, said: float | None = None, limit: int = 0) -> near.Answer:
+    kind = near.Kind("any", limit, None, 1, aggregate=said is not None)
     documents = [
-        {"loc": {"coordinates": [metres * near.METRE_DEG, 0.0]}, "distance_m": said} for metres in metres_east
+        {"_id": int(metres), "loc": {"coordinates": [metres * near.METRE_DEG, 0.0]}, "distance_m": said}
+        for metres in metres_east
     ]
     return near.Answer.of(near.Asked("here", 0.0, 0.0, kind), documents)
 
@@ -211,6 +212,9 @@ def test_distances_are_compared_in_order_and_ties_may_be_any() -> None:
     assert distances(answer(100, 200)) != distances(answer(100, 200.001))
     assert distances(answer(100, 200)) != distances(answer(100))
     assert distances(answer()) == distances(answer())
+    assert distances(answer(100, 200)) != distances(answer(-100, 200))  # as far, and another
+    assert distances(answer(100, 200, limit=2)) != distances(answer(-100, 200, limit=2))
+    assert distances(answer(100, 200, limit=2)) == distances(answer(100, -200, limit=2))
     assert distances(answer(100, said=100.0)) != distances(answer(100, said=100.1))
 
 
@@ -224,8 +228,9 @@ def test_empty_places_are_empty_and_dense_ones_are_not() -> None:
     assert all(-180 <= place.lng <= 180 and -90 <= place.lat <= 90 for place in places)
 
     def nearest_m(place: near.Asked) -> float:
-        coordinates = np.stack([points.lng, points.lat], axis=1).tolist()
-        return float(near.distances(near.Answer(place, coordinates, [])).metres.min())
+        places = zip(points.lng.tolist(), points.lat.tolist(), strict=True)
+        documents = [{"_id": number, "loc": {"coordinates": at}} for number, at in enumerate(places)]
+        return float(near.distances(near.Answer.of(place, documents)).metres.min())
 
     assert min(nearest_m(place) for place in places) > 600
     dense = near.dense_places(points, 1)
@@ -266,12 +271,17 @@ def test_paper_measures_and_draws_every_figure(
     assert result["equal"] is True
     assert set(result["queries"]) == {"containment", "topn", "proximity_1km", "proximity_15km"}
     for part in result["queries"].values():
-        assert list(part["variants"]) == ["plain", "paper_25", "paper_30", "paper_35", "rewritten"]
-        assert all(values["docs"] is not None for values in part["variants"].values())
+        assert list(part["variants"]) == ["plain", "paper_25", "paper", "paper_35", "rewritten"]
+        assert set(part) >= PART_KEYS
+        for values in part["variants"].values():
+            assert set(values) >= VARIANT_KEYS
+            assert values["docs"] is not None
+            assert values["keys"] is not None
         assert len({values["results"] for values in part["variants"].values()}) == 1
     # Finer cells let fewer candidates through; the plain query looks at every shard.
     docs = {name: values["docs"] for name, values in result["queries"]["containment"]["variants"].items()}
-    assert docs["paper_25"] >= docs["paper_30"] >= docs["paper_35"] > 0
+    assert docs["paper_25"] >= docs["paper"] >= docs["paper_35"] > 0
+    assert paper.PAPER == {"paper_25": 25, "paper": 30, "paper_35": 35}
     assert result["queries"]["containment"]["variants"]["plain"]["shards"] == result["n_shards"]
     stems = {Path(plot).stem for plot in result["plots"]}
     assert {stem.partition("_")[0] for stem in stems} == {"figure2", "figure3", "figure4"}
@@ -330,6 +340,8 @@ def test_throughput_counts_queries_and_wrong_answers(
         assert set(values) >= VARIANT_KEYS
         assert values["results"] > 0
         assert values["qps"] > 0
+        assert values["keys"] > 0
+        assert values["shards"] >= 1
         assert values["p50_ms"] <= values["p95_ms"] <= values["p99_ms"]
     plain, ours = (result["variants"][name]["qps"] for name in ("plain", "rewritten"))
     assert result["ratio_qps"] == {"plain": 1.0, "rewritten": pytest.approx(ours / plain, abs=1e-3)}
@@ -419,6 +431,12 @@ def test_the_worst_query_is_measured_again() -> None:
     keys = worst.worst_keys(found)
     assert keys["worst"] == keys["worst_queries"][0]["ratio_wall"] < 1
     assert worst.worst_keys([])["worst"] is None
+    assert all(one.equal for one in found)
+    wrong = Variant("rewritten", lambda query: int(query == 1003))  # once, and only when it is asked again
+    found = worst.measure_worst(
+        "count", comparison, [1, 2, 3], plain, wrong, fresh=lambda q, run: q + run, candidates=3, repeats=5
+    )
+    assert sorted((one.query, one.equal) for one in found) == [("1", False), ("2", False), ("3", False)]
     assert "count 3" in worst.worst_lines(keys)[0]
 
 

@@ -47,12 +47,16 @@ def statistics(name: str | None) -> Histogram | None:
 def info_of(pair: dict[str, Any]) -> CollectionInfo:
     given = dict(pair.get("info", {}))
     location = given.get("location", "loc")
-    more = [(key, 1) if isinstance(key, str) else tuple(key) for key in given.pop("more_indexes", [])]
+    # A field, a field and its kind, or several of those.
+    more = [
+        [(key, 1)] if isinstance(key, str) else [key] if isinstance(key[0], str) else key
+        for key in given.pop("more_indexes", [])
+    ]
     indexes = (
         Index("_id_", (("_id", 1),)),
         Index("gh_1__id_1", (("gh", 1), ("_id", 1))),
         Index("geo", ((location, given.pop("geo_index", "2dsphere")),)),
-        *(Index(f"{field}_{kind}", ((field, kind),)) for field, kind in more),
+        *(Index("_".join(map(str, keys)), tuple((field, kind) for field, kind in keys)) for keys in more),
     )
     one = (ShardRange("", "{", "shard0"),)
     return CollectionInfo(

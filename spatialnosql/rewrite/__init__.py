@@ -19,6 +19,7 @@ from spatialnosql.rewrite.plan import Context, NearWindow, Notes, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.replace_regions import replace_regions
 from spatialnosql.rewrite.rewrite_branches import rewrite_branches
+from spatialnosql.rewrite.settled import indexed_fields
 
 __all__ = [
     "PIPELINE_RULES",
@@ -172,8 +173,7 @@ def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str 
         return None
     conjunction = read(filter, info)
     fields = {key for other in conjunction.others for key in other}
-    leading = {index.keys[0][0] for index in info.indexes}
-    if fields & (leading - {info.gh, info.location}) or _has_text(filter):
+    if fields & indexed_fields(info) or _has_text(filter):
         notes.reasons.append("no hint: another condition has an index of its own")
         return None
     return info.gh_index

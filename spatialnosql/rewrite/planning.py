@@ -27,7 +27,7 @@ from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, 
 from spatialnosql.rewrite.fragments import cover_of, snapshot
 from spatialnosql.rewrite.plan import Context, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, is_near, read
-from spatialnosql.rewrite.ring_near import ring_near
+from spatialnosql.rewrite.ring_near import ring_near, why_not_rings
 from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.rewrite.settle_find import settle_find
 from spatialnosql.rewrite.settled import region_of, why_not_settled
@@ -85,6 +85,19 @@ def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | No
     if not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos)
     return _remembered(info, filter, ("count", qos), make)
+
+
+def why_not_in_client(filter: Mapping[str, Any], info: CollectionInfo, qos: QoS) -> str | None:
+    """Why the client could take no part in a query, whatever it would save; None if it could, or nothing is spatial."""
+    if not _may_rewrite(info, qos):
+        return None
+    try:
+        conjunction = read(filter, info)
+    except SpatialNoSQLError:
+        return None  # `rewrite` meets the same, and says why
+    if conjunction.near is not None:
+        return why_not_rings(conjunction, info, qos)
+    return why_not_settled(conjunction, info, qos) if conjunction.predicates else None
 
 
 def _may_rewrite(info: CollectionInfo, qos: QoS) -> bool:

@@ -10,8 +10,11 @@ conditions on the location become one cover of their intersection.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from spatialnosql.cover import NOTHING
+from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.cost import ORIGINAL, SERVER, estimate, test_ms
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Notes
@@ -40,6 +43,9 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
             f"({estimates[SERVER]:.1f} ms against {estimates[ORIGINAL]:.1f} ms)"
         )
         return conjunction
+    if _found_with_place(conjunction, context.info):
+        # The planner uses that index only where the shape stays a condition of its own, with the ranges beside it.
+        covering = replace(covering, interior=NOTHING, boundary=covering.outer)
     gh = context.info.gh
     tests = [predicate.condition for predicate in predicates]
     parts: list[dict[str, Any]] = conditions(covering.interior, gh)
@@ -59,6 +65,15 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     if estimates is not None:
         notes.estimates.append(estimates)
     return Conjunction([], None, [any_of(parts, gh), *conjunction.others])
+
+
+def _found_with_place(conjunction: Conjunction, info: CollectionInfo) -> bool:
+    """Whether an index of the user's own finds documents by the location and another condition together."""
+    fields = {key for other in conjunction.others for key in other}
+    return any(
+        index.keys[0][0] == info.location and fields & {key for key, _ in index.keys}
+        for index in info.indexes
+    )
 
 
 def _names_documents(condition: Any) -> bool:

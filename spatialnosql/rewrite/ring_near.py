@@ -29,9 +29,9 @@ from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, snapshot
-from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
+from spatialnosql.rewrite.plan import Context, Filter, Plan, QoS, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
-from spatialnosql.rewrite.settled import leading_fields, why_not_settled
+from spatialnosql.rewrite.settled import indexed_fields, why_not_settled
 
 RING_POINTS = 20_000
 """A ring is made to hold no more points than about this: it is sorted in memory."""
@@ -58,12 +58,9 @@ class Ring(NamedTuple):
 
 def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Plan | None:
     """The plan for a near; None where only the server's machinery will do."""
-    near, info = conjunction.near, context.info
+    near = conjunction.near
     assert near is not None
-    if not near.spherical or not info.nears_on_sphere or context.qos.form == "server":
-        return None
-    others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
-    if why_not_settled(others, info, context.qos) is not None:
+    if why_not_rings(conjunction, context.info, context.qos) is not None:
         return None
     rings = rings_of(near, conjunction, filter, context)
     what = f"the nearest {rings.needed}" if rings.needed else "all"
@@ -81,6 +78,19 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
         form=CLIENT,
         rings=rings,
     )
+
+
+def why_not_rings(conjunction: Conjunction, info: CollectionInfo, qos: QoS) -> str | None:
+    """Why a near cannot go by rings; None if it can."""
+    near = conjunction.near
+    assert near is not None
+    if not near.spherical or not info.nears_on_sphere:
+        return "the server does not measure it on a sphere"
+    if qos.form == "server":
+        return "the servers' form was asked for"
+    # A condition with an index of its own is no reason here: the ranges are not hinted then.
+    others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
+    return why_not_settled(others, info, qos)
 
 
 def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Context) -> Rings:
@@ -198,7 +208,7 @@ def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
-    return bool(leading_fields(info) & set(other))
+    return bool(indexed_fields(info) & set(other))
 
 
 def _key(others: tuple[Filter, ...]) -> bytes:

@@ -33,14 +33,20 @@ def why_not_settled(conjunction: Conjunction, info: CollectionInfo, qos: QoS) ->
     keys = {str(key) for other in conjunction.others for key in other}
     if any(key in _DECISIVE or key.startswith("$") for key in keys):
         return "other conditions may find their documents better than the place does"
-    if keys & leading_fields(info):
+    if keys & indexed_fields(info):
         return "another condition has an index of its own"
     return None
 
 
-def leading_fields(info: CollectionInfo) -> set[str]:
-    """The fields that an index of the user's own begins with."""
-    return {index.keys[0][0] for index in info.indexes} - {info.gh, info.location}
+def indexed_fields(info: CollectionInfo) -> set[str]:
+    """The fields by which an index of the user's own may find documents: alone, or together with the place."""
+    place = {info.gh, info.location}
+    leading = {index.keys[0][0] for index in info.indexes}
+    # The index of the shard key has _id too, and finds none by it.
+    beside = {field for index in info.indexes if index.keys[0][0] in place for field, _ in index.keys} - {
+        "_id"
+    }
+    return (leading | beside) - place
 
 
 def region_of(conjunction: Conjunction) -> Region:
