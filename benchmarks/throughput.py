@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,7 @@ def _examined(
     twin: Any = recorded.twin(collection)
     asked = SpatialCollection(twin) if name == "rewritten" else twin
     whole = Examined.total(
-        recorded.examine(collection, lambda: asked.count_documents(_within(geometry)))
+        recorded.examine(collection, partial(asked.count_documents, _within(geometry)))
         for geometry in geometries
     )
     return {key: round(getattr(whole, key) / len(geometries), 2) for key in ("keys", "docs", "shards")}
