@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -121,24 +123,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     selected = next((argument for argument in arguments if not argument.startswith("-")), None)
     debug = "--debug" in arguments
     try:
-        parser = build_parser(selected)
-        args = parser.parse_args(arguments)
-        if args.command is None:
-            parser.print_help()
-            return EXIT_USAGE
-        return int(args.run(args))
+        try:
+            return _run(arguments, selected)
+        finally:
+            # What waits in a buffer: while the interpreter ends nobody could say any more that its reader went away.
+            sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`spatialnosql ... | head`): nothing left to say, and nobody to say it to.
-        sys.stderr.close()
+        with contextlib.suppress(OSError):  # if it is no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except (SpatialNoSQLError, PyMongoError, OSError, ModuleNotFoundError) as error:
         if debug:
             raise
         print(f"spatialnosql: {explain(error)}", file=sys.stderr)
         return EXIT_ERROR
+
+
+def _run(arguments: Sequence[str], selected: str | None) -> int:
+    parser = build_parser(selected)
+    args = parser.parse_args(arguments)
+    if args.command is None:
+        parser.print_help()
+        return EXIT_USAGE
+    return int(args.run(args))
 
 
 def explain(error: Exception) -> str:

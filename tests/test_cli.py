@@ -161,12 +161,20 @@ def test_a_whole_run_shows_no_credentials(password: str) -> None:
     assert "Traceback" not in shown
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_error(unbuffered: str) -> None:
     read, write = os.pipe()
     os.close(read)
     try:
         command = [sys.executable, "-m", "spatialnosql", "--help"]
-        done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            command,
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
     finally:
         os.close(write)
     assert "Traceback" not in done.stderr
