@@ -31,7 +31,7 @@ from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
 from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
-from spatialnosql.one_moment import wants_one_moment
+from spatialnosql.one_moment import wants_one_moment, with_session
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
@@ -162,6 +162,7 @@ class BaseCollection:
     def _count(self, filter: Any, options: dict[str, Any]) -> Steps[int]:
         """Settled in the client where that is cheaper, else asked of the server with the filter rewritten."""
         info = yield from self._load_info()
+        options = with_session(self._collection.database.client, options)
         return (yield from self._count_plain(expand(filter, info), info, options))
 
     def _count_plain(self, filter: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[int]:
@@ -180,7 +181,10 @@ class BaseCollection:
             return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
         sent = self._sent(plan, options)
-        return int((yield from call(self._collection.count_documents, plan.filter, **sent)))
+        found = int((yield from call(self._collection.count_documents, plan.filter, **sent)))
+        if plan.answered is not None and not options.keys() & {"skip", "limit"}:
+            info.learn(plan.answered.cover, found, plan.answered.least, plan.answered.most)
+        return found
 
     def _pruned_count(self, filter: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[int | None]:
         """A count by filters of words: of so few that they are found, without their contents. None if it is no such."""
@@ -204,7 +208,7 @@ class BaseCollection:
 
     def _aggregate(self, pipeline: Any, options: dict[str, Any]) -> Steps[Any]:
         info = yield from self._load_info()
-        options = dict(options)
+        options = with_session(self._collection.database.client, options)
         consistent = bool(options.pop("consistent", False)) or wants_one_moment(self._collection)
         unchanged = unchanged_reason(options)
         if not isinstance(pipeline, list) or not all(isinstance(s, Mapping) and s for s in pipeline):

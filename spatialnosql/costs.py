@@ -46,13 +46,13 @@ class Costs:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> Costs:
-        """As they were stored; what is missing or no cost is the default."""
+        """As they were stored; what is missing or no cost is the default. Nothing costs nothing."""
         known = {field.name for field in fields(cls)}
         return cls(
             **{
                 name: float(value)
                 for name, value in document.items()
-                if name in known and isinstance(value, int | float) and value >= 0
+                if name in known and isinstance(value, int | float) and value > 0
             }
         )
 

@@ -137,7 +137,7 @@ def _settled_total(
         hashes = [document[info.gh] for document in answers[-1]]
     cells = strings_to_cells(hashes)
     if not settled.others:
-        info.experience.learn(settled.cover, settled.expected, len(cells))
+        info.learn(settled.cover, len(cells), settled.expected)
     if settled.one_scan:
         inside = settled.cover.interior.contains(cells)
         total += int(np.count_nonzero(inside))
@@ -174,7 +174,7 @@ def _placed(
     if (status == UNSURE).any():
         return None  # whoever counts them otherwise also learns from it, once
     if not settled.others:
-        info.experience.learn(settled.cover, settled.expected, len(documents))
+        info.learn(settled.cover, len(documents), settled.expected)
     return int(np.count_nonzero(status == IN))
 
 

@@ -92,6 +92,11 @@ class Ranges:
     def __len__(self) -> int:
         return len(self._lo)
 
+    @property
+    def size(self) -> int:
+        """How many 60-bit cells there are in all of them."""
+        return sum([hi - lo for lo, hi in zip(*self._numbers, strict=True)])
+
     def contains(self, cells: Cells) -> NDArray[np.bool_]:
         """Which 60-bit cells lie in any of the ranges."""
         if not len(self):

@@ -22,11 +22,12 @@ from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.found import AsyncFound, Found, Source
 from spatialnosql.info import CollectionInfo
 from spatialnosql.nearest import RingSource
-from spatialnosql.one_moment import has_one_moment, wants_one_moment
+from spatialnosql.one_moment import has_one_moment, wants_one_moment, with_session
 from spatialnosql.projection import widened
 from spatialnosql.reading import Reader, can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS
 from spatialnosql.rewrite.bound_near import windows, within_window
+from spatialnosql.rewrite.plan import Settled
 from spatialnosql.rewrite.planning import plan_find
 from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps, listed, run, run_async
@@ -75,6 +76,7 @@ class BaseCursor:
         self._opaque: str | None = None  # a call whose effect on the plan we do not follow
         self._actual: Any = None
         self._plan: Plan | None = None
+        self._learn: Callable[[], None] | None = None  # from the number of documents, once all were read
 
     # -- configuration ------------------------------------------------------------------------------------
 
@@ -169,14 +171,15 @@ class BaseCursor:
         if self._actual is None:
             info = yield from self._load_info()
             unchanged = self._opaque or _no_mapping(self._options["filter"])
-            self._plan = plan = yield from planned_steps(
-                self._collection, info, self._qos, self._options, unchanged
-            )
             options = self._options_sent()
+            self._plan = plan = yield from planned_steps(
+                self._collection, info, self._qos, options, unchanged
+            )
             if plan.settled is not None or plan.rings is not None:
                 found = in_client(self._collection, plan, info, options)
-                if begun and plan.settled is not None and plan.settled.unread:
-                    self._actual = yield from self._begun_unread(found)
+                if plan.settled is not None and plan.settled.unread:
+                    judged = self._begun_unread(found) if begun else self._judged(found, plan.settled)
+                    self._actual = yield from judged
                 else:
                     self._actual = found
             elif plan.near is not None:
@@ -184,11 +187,22 @@ class BaseCursor:
             elif plan.rewritten:
                 hint = {"hint": plan.hint} if plan.hint else {}
                 self._actual = self._collection.find(**{**options, "filter": plan.filter, **hint})
+                self._learn = self._learning(plan, info)
             else:
                 self._actual = self._template
-                if options is not self._options:
+                self._learn = self._learning(plan, info)
+                if options.get("max_time_ms") != self._options.get("max_time_ms"):
                     self._template.max_time_ms(self._qos.max_time_ms)
         return self._actual
+
+    def _judged(self, found: Found, settled: Settled) -> Steps[Any]:
+        """What would be read, now that the shape is known."""
+        try:
+            _ = settled.region
+        except SpatialNoSQLError:
+            return self._template
+        return found
+        yield
 
     def _begun_unread(self, found: Found) -> Steps[Any]:
         """Read the first batch, and the shape meanwhile: only then it is known whether the shape is for us to judge."""
@@ -204,10 +218,23 @@ class BaseCursor:
             yield from found.dropped()
             raise
 
+    def _learning(self, plan: Plan, info: CollectionInfo) -> Callable[[], None] | None:
+        answered, actual = plan.answered, self._actual
+        if answered is None or self._options.get("limit") or self._options.get("skip"):
+            return None
+        return lambda: info.learn(answered.cover, actual.retrieved, answered.least, answered.most)
+
+    def _ended(self) -> None:
+        """All documents were read."""
+        learn, self._learn = self._learn, None
+        if learn is not None:
+            learn()
+
     def _options_sent(self) -> dict[str, Any]:
-        if self._qos.max_time_ms is None or self._options.get("max_time_ms") is not None:
-            return self._options
-        return {**self._options, "max_time_ms": self._qos.max_time_ms}
+        options = with_session(self._collection.database.client, self._options)
+        if self._qos.max_time_ms is not None and options.get("max_time_ms") is None:
+            options["max_time_ms"] = self._qos.max_time_ms
+        return options
 
     def _open_window(self, plan: Plan, context: Context) -> Steps[Any]:
         """The nearest few: from the first window that holds enough of them, else by the query as it is."""
@@ -227,6 +254,7 @@ class BaseCursor:
 
     def _closing(self) -> Any:
         """The cursor to close; one that was never read is not going to be."""
+        self._learn = None  # if it was read in part
         if self._actual is None:
             self._actual = self._template
         return self._actual
@@ -237,7 +265,7 @@ class BaseCursor:
         twin.__dict__.update(self.__dict__)
         twin._template = self._template.clone()
         twin._options = dict(self._options)
-        twin._actual = None
+        twin._actual = twin._learn = None
         return twin
 
     def _in_one_command(self) -> Any:
@@ -402,6 +430,8 @@ class SpatialCursor(BaseCursor):
                 yield document
                 if self._actual is not actual:
                     break
+            else:
+                self._ended()
 
     def __next__(self) -> Any:
         actual = self._actual
@@ -431,7 +461,10 @@ class SpatialCursor(BaseCursor):
 
     def to_list(self, length: int | None = None) -> list[Any]:
         """As pymongo's."""
-        return list(run(self._open()).to_list(length))
+        documents = list(run(self._open()).to_list(length))
+        if length is None:
+            self._ended()
+        return documents
 
     def rewind(self) -> SpatialCursor:
         """As pymongo's: back to the beginning, to be asked anew."""
@@ -471,7 +504,11 @@ class AsyncSpatialCursor(BaseCursor):
         return actual
 
     async def __anext__(self) -> Any:
-        return await (await self._opened()).next()
+        try:
+            return await (await self._opened()).next()
+        except StopAsyncIteration:
+            self._ended()
+            raise
 
     next = __anext__
 
@@ -486,7 +523,10 @@ class AsyncSpatialCursor(BaseCursor):
 
     async def to_list(self, length: int | None = None) -> list[Any]:
         """As pymongo's."""
-        return list(await (await self._opened()).to_list(length))
+        documents = list(await (await self._opened()).to_list(length))
+        if length is None:
+            self._ended()
+        return documents
 
     async def rewind(self) -> AsyncSpatialCursor:
         """As pymongo's: back to the beginning, to be asked anew."""

@@ -5,9 +5,12 @@ Some were read already, others are still to come from a *source*, batch by batch
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
+
+from pymongo.errors import PyMongoError
 
 from spatialnosql.deadline import Deadline
 from spatialnosql.steps import Steps, run, run_async
@@ -25,7 +28,7 @@ class Source(Protocol):
         """Of the server behind it."""
 
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
-        """The next documents, perhaps none; None at the end. With `everything`, as many as are still to come."""
+        """The next documents, perhaps none; None at the end. With `everything`, all may come at once that are left."""
 
     def explained(self) -> Steps[Any]:
         """The server's explanation of the command that comes next."""
@@ -61,8 +64,14 @@ class Found:
         """See to it that there is a document to give, or everything; False if there is none any more."""
         self._take(self._ahead)
         while not self._documents and self._source is not None:
-            with self.deadline.counted():
-                batch = yield from self._source.next_batch(everything=everything and self._left is None)
+            try:
+                with self.deadline.counted():
+                    batch = yield from self._source.next_batch(everything=everything and self._left is None)
+            except Exception:
+                # As pymongo has it: after an error there is no more, and nothing is left open.
+                with contextlib.suppress(PyMongoError):
+                    yield from self.dropped()
+                raise
             if batch is None:
                 self._source = None
                 break

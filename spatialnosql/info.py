@@ -9,12 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from spatialnosql.costs import Costs
+from spatialnosql.cover import Cover
 from spatialnosql.experience import Experience
 from spatialnosql.expression import Form, geohash_expression
+from spatialnosql.geohash import BITS
 from spatialnosql.histogram import Histogram
 from spatialnosql.stk.settings import StkSettings
 
 GH_FIELD = "gh"
+_FEWEST_CELLS = 4
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,19 @@ class CollectionInfo:
     shut_ms: int | None = None  # the server refuses fresh documents of a time before this
     experience: Experience = field(default_factory=Experience, compare=False, repr=False)
     plans: OrderedDict[Any, Any] = field(default_factory=OrderedDict, compare=False, repr=False)
-    """Plans made with this, by query: see `spatialnosql.rewrite.remember`."""
+    """Plans made with this, by query: see `spatialnosql.rewrite.planning`."""
+
+    def learn(self, cover: Cover, seen: float, least: float, most: float | None = None) -> None:
+        """Take note of how many points a query saw in a cover where no fewer and no more were expected (`Experience`).
+
+        Nothing is learnt of places smaller than a few of the histogram's cells, of which it had nothing to say.
+        """
+        if self.histogram is None or cover.outer.size >> (BITS - self.histogram.bits) < _FEWEST_CELLS:
+            return
+        if seen > (least if most is None else most):
+            self.experience.learn(cover, least if most is None else most, seen)
+        elif seen < least:
+            self.experience.learn(cover, least, seen)
 
     def same_as(self, other: CollectionInfo) -> bool:
         """Whether both say the same: plans made with one are as good as plans made with the other."""

@@ -7,7 +7,7 @@ shards or on neither (about 1 count of 100 while points move). In a transaction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pymongo import ReadPreference
@@ -19,6 +19,15 @@ from spatialnosql.steps import Steps, call
 T = TypeVar("T")
 
 _TRIES = 5
+
+
+def with_session(client: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with the session that pymongo would take if none is given: the one bound by ``with session.bind()``."""
+    if options.get("session") is None:
+        bound = getattr(client, "_get_bound_session", lambda: None)()  # none before pymongo 4.17
+        if bound is not None:
+            return {**options, "session": bound}
+    return dict(options)
 
 
 def wants_one_moment(collection: Any) -> bool:

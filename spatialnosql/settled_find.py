@@ -59,8 +59,7 @@ class SettledFind:
         documents = batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
         if not documents:
             if not self._settled.others:
-                experience = self._reader.info.experience
-                experience.learn(self._settled.cover, self._settled.expected, self.seen)
+                self._reader.info.learn(self._settled.cover, self.seen, self._settled.expected)
             return None
         self.seen += len(documents)
         kept = yield from self._inside(documents)

@@ -7,10 +7,12 @@ drives it with an ordinary client, `run_async` with an asynchronous one; the gen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import inspect
 import os
+import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -111,41 +113,65 @@ def _made(step: Call) -> Any:
 def _made_together(step: Together) -> list[Any]:
     # The first call is this thread's: it is soon waiting for the server, and then lets the others run.
     first, *rest = step.calls
-    others = [_beside(contextvars.copy_context().run, _made, one) for one in rest]
-    working = [] if step.work is None else [_beside(step.work)]
+    others = [_Beside(functools.partial(contextvars.copy_context().run, _made, one)) for one in rest]
+    beside = others if step.work is None else [*others, _Beside(step.work)]
     try:
         answers = [_made(first)]
-    except Exception:
+        for one in beside:
+            one.make()
+    except BaseException:
         # Whoever is told of it may close what another thread still reads from.
-        wait([*others, *working])
+        for one in beside:
+            one.drop()
         raise
-    wait([*others, *working])
-    answers += [other.result() for other in others]
-    for work in working:
-        work.result()
+    answers += [one.made.result() for one in others]
+    for one in beside[len(others) :]:
+        one.made.result()
     return answers
 
 
-def _beside(function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Call a function in another thread; in this one while the interpreter shuts down, when there are no others."""
-    try:
-        return _pool().submit(function, *arguments)
-    except RuntimeError:
-        done: Future[T] = Future()
-        try:
-            done.set_result(function(*arguments))
-        except Exception as error:
-            done.set_exception(error)
-        return done
-
-
 async def _made_together_async(step: Together) -> list[Any]:
-    working = [] if step.work is None else [asyncio.to_thread(step.work)]
-    found = await asyncio.gather(*map(_made_async, step.calls), *working, return_exceptions=True)
+    beside = None if step.work is None else _Beside(step.work)
+    found = await asyncio.gather(*map(_made_async, step.calls), return_exceptions=True)
     for one in found:
         if isinstance(one, BaseException):
             raise one
-    return found[: len(step.calls)]
+    if beside is not None:
+        beside.begin()
+        await asyncio.wrap_future(beside.made)
+    return found
+
+
+class _Beside:
+    """A function called once: by another thread, or by this one if it gets to it first.
+
+    All threads may be busy, and none can be started while the interpreter shuts down or where there are too many.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._begun = threading.Lock()
+        self.made: Future[Any] = Future()
+        with contextlib.suppress(RuntimeError):
+            _pool().submit(self.begin)
+
+    def begin(self) -> None:
+        """Call it, unless that was begun."""
+        if self._begun.acquire(blocking=False):
+            try:
+                self.made.set_result(self._function())
+            except BaseException as error:
+                self.made.set_exception(error)
+
+    def make(self) -> None:
+        """See to it that it was called, whatever came of it."""
+        self.begin()
+        wait([self.made])
+
+    def drop(self) -> None:
+        """It need not be called any more; if that was begun, wait for its end."""
+        if not self._begun.acquire(blocking=False):
+            wait([self.made])
 
 
 async def _made_async(step: Call) -> Any:
@@ -159,8 +185,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max_workers=32, thread_name_prefix="spatialnosql")
 
 
-# A process that was forked has none of these threads, and would wait for them for ever.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    # A process that was forked has none of these threads, and would wait for them for ever.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 async def _awaited(value: Any) -> Any:

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -40,7 +35,7 @@ from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import Context, QoS
 from spatialnosql.rewrite.ask_outline import ask_outline
 from spatialnosql.rewrite.planning import plan_count, plan_find
-from spatialnosql.steps import Call, Steps, run, run_async, together
+from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents
 
 SQUARE = [[2.01, 48.01], [3.01, 48.01], [3.01, 49.01], [2.01, 49.01], [2.01, 48.01]]
@@ -196,121 +191,6 @@ def test_who_insists_on_a_form_gets_it() -> None:
 def test_the_shards_of_the_outline_are_predicted() -> None:
     shards = (ShardRange("", "u", "a"), ShardRange("u", "{", "b"))
     assert plan_find(within(SMALL), known(shards=shards)).shards == ("b",)
-
-
-# -- work beside a call -----------------------------------------------------------------------------------
-
-
-def test_work_is_done_beside_calls_and_its_error_is_raised() -> None:
-    done: list[str] = []
-
-    def steps(*names: str, in_turn: bool, error: Exception | None = None) -> Steps[list[str]]:
-        def work() -> None:
-            done.append("work")
-            if error is not None:
-                raise error
-
-        calls = [Call(str.upper, (name,)) for name in names]
-        return (yield from together(calls, in_turn=in_turn, work=work))
-
-    async def upper(name: str) -> str:
-        await asyncio.sleep(0)
-        return name.upper()
-
-    def awaited(*names: str, in_turn: bool, error: Exception | None = None) -> Steps[list[str]]:
-        def work() -> None:
-            done.append("work")
-            if error is not None:
-                raise error
-
-        return (yield from together([Call(upper, (name,)) for name in names], in_turn=in_turn, work=work))
-
-    for names in (("a",), ("a", "b", "c")):
-        for in_turn in (False, True):
-            assert run(steps(*names, in_turn=in_turn)) == [name.upper() for name in names]
-            assert asyncio.run(run_async(awaited(*names, in_turn=in_turn))) == [n.upper() for n in names]
-    assert done == ["work"] * 8
-    with pytest.raises(KeyError, match="wrong"):
-        run(steps("a", in_turn=False, error=KeyError("wrong")))
-    with pytest.raises(KeyError, match="wrong"):
-        asyncio.run(run_async(awaited("a", in_turn=False, error=KeyError("wrong"))))
-
-
-def test_of_two_errors_the_call_s_is_raised() -> None:
-    def refuse() -> None:
-        raise ValueError("work")
-
-    def steps() -> Steps[list[Any]]:
-        return (yield from together([Call(int, ("no number",))], work=refuse))
-
-    async def fails() -> None:
-        raise TypeError("the call")
-
-    def awaited() -> Steps[list[Any]]:
-        return (yield from together([Call(fails)], work=refuse))
-
-    with pytest.raises(ValueError, match="no number"):
-        run(steps())
-    with pytest.raises(TypeError, match="the call"):
-        asyncio.run(run_async(awaited()))
-
-
-@pytest.mark.parametrize("fails", ["call", "work"])
-def test_an_error_is_told_when_all_that_was_begun_has_ended(fails: str) -> None:
-    """Who is told of it closes cursors, which must not be read from any more."""
-    ended: list[str] = []
-
-    def call(name: str, failing: bool) -> None:
-        if failing:
-            raise ValueError(name)
-        time.sleep(0.2)
-        ended.append(name)
-
-    async def awaited(name: str, failing: bool) -> None:
-        if failing:
-            raise ValueError(name)
-        await asyncio.sleep(0.2)
-        ended.append(name)
-
-    def steps(function: Any) -> Steps[list[Any]]:
-        calls = [Call(function, (name, fails == name)) for name in ("call", "another")]
-        return (yield from together(calls, work=lambda: call("work", fails == "work")))
-
-    rest = sorted({"call", "another", "work"} - {fails})
-    with pytest.raises(ValueError, match=fails):
-        run(steps(call))
-    assert sorted(ended) == rest
-    ended.clear()
-    with pytest.raises(ValueError, match=fails):
-        asyncio.run(run_async(steps(awaited)))
-    assert sorted(ended) == rest
-
-
-def test_while_the_interpreter_ends_nothing_is_done_beside() -> None:
-    """There are no new threads then, and pymongo answers all the same."""
-    script = (
-        "import atexit\n"
-        "from spatialnosql.steps import Call, run, together\n"
-        "def last():\n"
-        "    print(run(together([Call(abs, (-1,)), Call(abs, (-2,))], work=lambda: print('work'))))\n"
-        "atexit.register(last)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["work", "[1, 2]"]
-
-
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own() -> None:
-    def steps() -> Steps[list[Any]]:
-        return (yield from together([Call(abs, (-1,)), Call(abs, (-2,))], work=lambda: None))
-
-    assert run(steps()) == [1, 2]
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # rather killed than waiting for ever
-        os._exit(0 if run(steps()) == [1, 2] else 1)
-    _, status = os.waitpid(child, 0)
-    assert status == 0
 
 
 class FailsOnce:

@@ -40,9 +40,16 @@ def known(n: int = 50_000, **changed: Any) -> CollectionInfo:
 
 
 def test_costs_are_stored_and_read() -> None:
-    own = Costs(command_ms=7.5, settle_ms=0.0)
+    own = Costs(command_ms=7.5, settle_ms=0.5)
     assert Costs.of_document(own.to_document()) == own
-    strange = {"command_ms": -1, "key_ms": "much", "fetch_ms": None, "unheard_of": 3, "range_ms": 2}
+    strange = {
+        "command_ms": -1,
+        "key_ms": "much",
+        "fetch_ms": None,
+        "shard_ms": 0,
+        "unheard_of": 3,
+        "range_ms": 2,
+    }
     assert Costs.of_document(strange) == Costs(range_ms=2.0)
     assert Costs.of_document({}) == Costs()
 

@@ -22,7 +22,6 @@ from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.costs import Costs
 from spatialnosql.counting import can_settle
 from spatialnosql.deadline import Deadline
-from spatialnosql.experience import Experience
 from spatialnosql.geohash import cells_to_strings, points_to_cells
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index
@@ -235,7 +234,7 @@ def test_what_places_leave_open_is_counted_by_keys_and_learnt_once(
 ) -> None:
     spatial = SpatialCollection(plain, info=magnified(plain, 1), qos=QoS(form="client"))
     learnt: list[float] = []
-    monkeypatch.setattr(Experience, "learn", lambda self, cover, predicted, seen: learnt.append(seen))
+    monkeypatch.setattr(CollectionInfo, "learn", lambda self, cover, seen, expected: learnt.append(seen))
     monkeypatch.setattr(counting, "_FEW", 10**6)
     monkeypatch.setattr(
         counting, "settled_by_place", lambda region, documents, location: np.full(len(documents), UNSURE)
@@ -260,8 +259,12 @@ def test_skip_limit_sessions_and_snapshots(plain: Any, client: MongoClient[dict[
     assert SpatialCollection(snapshot, info=info).count_documents(CIRCLE) == whole
     with client.start_session() as session:
         assert spatial.count_documents(CIRCLE, session=session) == whole
+        assert spatial.count_documents(CIRCLE, session=session, consistent=True) == whole
+        assert not session.in_transaction  # it is the caller's again
         with session.start_transaction():
             assert spatial.count_documents(CIRCLE, session=session) == whole
+            assert spatial.count_documents(CIRCLE, session=session, consistent=True) == whole
+            assert session.in_transaction
     with client.start_session(snapshot=True) as session:
         assert spatial.count_documents(CIRCLE, session=session, consistent=True) == whole
 

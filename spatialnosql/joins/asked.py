@@ -10,7 +10,7 @@ from spatialnosql.errors import UsageError
 from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.points import JoinPoints, checked_filter, open_points
 from spatialnosql.joins.weights import Weight
-from spatialnosql.one_moment import at_one_moment
+from spatialnosql.one_moment import at_one_moment, with_session
 from spatialnosql.steps import Steps
 
 T = TypeVar("T")
@@ -80,18 +80,13 @@ class Asked:
 
     def in_session(self, points: JoinPoints, work: Callable[[dict[str, Any]], Steps[T]]) -> Steps[T]:
         """The work with the options of its commands: in a session in which all is read at one moment, if so asked."""
-        given = self.options.get("session")
-        if given is not None and self.consistent and not (given.options.snapshot or given.in_transaction):
-            raise UsageError(
-                "consistent=True with a session that reads each command at its own moment; give none, or one of "
-                "start_session(snapshot=True), or one in a transaction"
-            )
-        if given is not None or not self.consistent:
-            return (yield from work(dict(self.options)))
+        client = points.collection.database.client
+        options = with_session(client, self.options)
+        if not self.consistent:
+            return (yield from work(options))
         return (
             yield from at_one_moment(
-                points.collection.database.client,
-                lambda session: work({**self.options, "session": session}),
+                client, lambda session: work({**options, "session": session}), options.get("session")
             )
         )
 

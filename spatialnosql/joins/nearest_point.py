@@ -16,6 +16,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.nearest import checked_distance
 from spatialnosql.joins.points import checked_filter
 from spatialnosql.joins.scan import Reading, needed_of
+from spatialnosql.one_moment import with_session
 from spatialnosql.places import places as places_of
 from spatialnosql.places import value_at
 from spatialnosql.sphere import distances_m
@@ -77,6 +78,7 @@ def nearest_point(
             f"{info.namespace} was never adopted, so where its points are is not known; "
             f"`spatialnosql adopt {info.namespace}`"
         )
+    options = with_session(spatial.database.client, options)
     reach = None if within_m is None else checked_distance(within_m)
     asked = _Asked(spatial, info, reach, k, checked_filter(filter), projection, options)
     path = (location or info.location).split(".")

@@ -17,6 +17,7 @@ from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.joins.points import JoinPoints
+from spatialnosql.one_moment import with_session
 from spatialnosql.projection import Widened, widened
 from spatialnosql.reading import Reader, can_settle_documents, next_documents
 from spatialnosql.steps import Steps, call
@@ -60,7 +61,7 @@ class Scan:
     ) -> None:
         self._points, self._reading, self.info = points, reading, points.info
         self._batch_size = checked_batch_size(batch_size)
-        self._options = checked_options(options)
+        self._options = with_session(reading.collection.database.client, checked_options(options))
         self.given_back = reading.given_back
         self.reader = Reader(reading.collection, points.info, self._options, reading.widened)
         self._asked: tuple[dict[str, Any], Any, dict[str, Any]] = ({}, None, {})

@@ -77,7 +77,8 @@ def rewrite(
     except SpatialNoSQLError as error:
         return Plan(filter, filter=filter, reasons=(f"left to the server: {error}",))
     if not notes.rules:
-        return Plan(filter, filter=filter, reasons=tuple(notes.reasons) or ("no condition on the location",))
+        reasons = tuple(notes.reasons) or ("no condition on the location",)
+        return Plan(filter, filter=filter, reasons=reasons, answered=notes.answered)
     return _plan(filter, notes, context, filter=sent, hint=_hint(filter, notes, info))
 
 
@@ -163,6 +164,7 @@ def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
         estimates_ms=estimates,
         shards=tuple(sorted(shards)),
         near=notes.near,
+        answered=notes.answered,
         **fields,
     )
 

@@ -22,7 +22,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.outline import outline_of
 from spatialnosql.region import Region
 from spatialnosql.rewrite.cost import CLIENT, ORIGINAL, SPILL, predicted_shards
-from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled, UnreadShape
+from spatialnosql.rewrite.plan import Answered, Context, Filter, Plan, Settled, UnreadShape
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.settled import region_of, why_not_settled, within
 
@@ -58,7 +58,10 @@ def ask_outline(filter: Filter, context: Context, *, counted: bool = False) -> P
         return None
     if form == ORIGINAL:
         reason = f"about {inside:.0f} points: sooner asked than covered, unless it comes again"
-        return Plan(filter, filter=filter, reasons=(reason,), estimates_ms=estimates, hasty=True)
+        answered = None if others else Answered(covering, 0.0, held)
+        return Plan(
+            filter, filter=filter, reasons=(reason,), estimates_ms=estimates, answered=answered, hasty=True
+        )
     return _plan(filter, covering, held, others, estimates, context, counted=counted)
 
 

@@ -14,6 +14,8 @@ from spatialnosql.cover import Cover, Ranges
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import EdgeRegion, IntersectionRegion, MirroredRegion, Region, UnionRegion
+from spatialnosql.rewrite.plan import Answered
+from spatialnosql.rewrite.predicates import Conjunction
 
 ORIGINAL, SERVER, CLIENT = "original", "server", "client"
 ONE_SCAN = "client, in one scan"
@@ -115,6 +117,12 @@ class Load:
     def outer(self) -> float:
         """All points in the cover."""
         return self.interior + self.boundary
+
+    def answered(self, cover: Cover, conjunction: Conjunction, info: CollectionInfo) -> Answered | None:
+        """What the servers' own answer can tell of the statistics; None if it tells of more than the place."""
+        if conjunction.others or info.unhashed:
+            return None
+        return Answered(cover, self.interior, self.outer)
 
     @property
     def inside(self) -> float:

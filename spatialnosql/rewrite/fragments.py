@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from bson.codec_options import DatetimeConversion
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS, RawBSONDocument
 
 from spatialnosql.cover import DEFAULT_RANGE_COST, Cover, Ranges, cover
 from spatialnosql.geohash import Cells, cells_to_ranges, indices_to_cells, merge_ranges
@@ -14,6 +16,7 @@ from spatialnosql.rewrite.plan import Context
 
 SELECTIVITY_BITS = (25, 30, 35)  # the precisions of the paper
 _MAX_PAPER_CELLS = 1 << 16
+_ANY_DATE = DEFAULT_RAW_BSON_OPTIONS.with_options(datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 
 def cover_of(region: Region, context: Context, range_cost: float = DEFAULT_RANGE_COST) -> Cover:
@@ -86,6 +89,11 @@ def any_of(parts: list[dict[str, Any]], gh: str) -> dict[str, Any]:
 def all_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
     """All of several conditions."""
     return parts[0] if len(parts) == 1 else {"$and": parts}
+
+
+def encoded_as(encoded: bytes) -> RawBSONDocument:
+    """A filter that was encoded, to be sent as it is; its fields can be read, whatever dates are among them."""
+    return RawBSONDocument(encoded, _ANY_DATE)
 
 
 def snapshot(value: Any) -> Any:

@@ -104,6 +104,15 @@ class Settled:
 
 
 @dataclass(frozen=True)
+class Answered:
+    """How many documents a shape should hold that the servers answer for alone, if the statistics are right."""
+
+    cover: Cover
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
 class NearWindow:
     """The nearest `needed` documents are wanted and no distance was given: ask within a radius, and wider if short."""
 
@@ -162,6 +171,7 @@ class Plan:
     settled: Settled | None = None
     rings: Rings | None = None
     pruned: Any = None  # by filters of words: a `spatialnosql.stk.planning.Look`
+    answered: Answered | None = None  # what there is to be learnt from the number of documents
     hasty: bool = False  # the shape was not even read: if the query comes again, it will be
 
     def describe(self) -> dict[str, Any]:
@@ -199,6 +209,7 @@ class Notes:
     covers: list[Cover] = field(default_factory=list)
     estimates: list[Mapping[str, float]] = field(default_factory=list)
     near: NearWindow | None = None
+    answered: Answered | None = None
 
     def applied(self, rule: str, reason: str) -> None:
         """A rule changed the query."""

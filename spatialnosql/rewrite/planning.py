@@ -15,7 +15,6 @@ from typing import Any
 import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidDocument
-from bson.raw_bson import RawBSONDocument
 
 from spatialnosql.cover import Cover
 from spatialnosql.errors import SpatialNoSQLError
@@ -24,7 +23,7 @@ from spatialnosql.region import Region
 from spatialnosql.rewrite import rewrite
 from spatialnosql.rewrite.ask_outline import ask_outline
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
-from spatialnosql.rewrite.fragments import cover_of, snapshot
+from spatialnosql.rewrite.fragments import cover_of, encoded_as, snapshot
 from spatialnosql.rewrite.plan import Context, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, is_near, read
 from spatialnosql.rewrite.ring_near import ring_near, why_not_rings
@@ -113,12 +112,13 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     if found is None or isinstance(found, Plan):
         return found
     conjunction, region, covering, load = found
-    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip, load=load)
+    info = context.info
+    estimates = estimate(covering, region, info, limit=context.limit + context.skip, load=load)
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form == CLIENT:
         return settle_find(filter, conjunction, covering, load, context, estimates)
-    return _as_it_is(filter, estimates) if form == ORIGINAL else None
+    return _as_it_is(filter, found, estimates, info) if form == ORIGINAL else None
 
 
 def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
@@ -132,7 +132,7 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     form = _chosen(estimates, context.qos)
     if form in (CLIENT, ONE_SCAN):
         return settle_count(filter, conjunction, covering, load, context, estimates)
-    return _as_it_is(filter, estimates) if form == ORIGINAL else None
+    return _as_it_is(filter, found, estimates, context.info) if form == ORIGINAL else None
 
 
 def _covered(
@@ -162,12 +162,24 @@ def _chosen(estimates: dict[str, float], qos: QoS) -> str:
     return min(estimates, key=lambda form: estimates[form]) if qos.form == "cheapest" else qos.form
 
 
-def _as_it_is(filter: Mapping[str, Any], estimates: dict[str, float]) -> Plan:
+def _as_it_is(
+    filter: Mapping[str, Any],
+    found: tuple[Conjunction, Region, Cover, Load],
+    estimates: dict[str, float],
+    info: CollectionInfo,
+) -> Plan:
+    conjunction, _, covering, load = found
     reason = (
         f"the cover would cost more than it saves ({min(estimates[SERVER], estimates[CLIENT]):.1f} ms against "
         f"{estimates[ORIGINAL]:.1f} ms)"
     )
-    return Plan(filter, filter=filter, reasons=(reason,), estimates_ms=estimates)
+    return Plan(
+        filter,
+        filter=filter,
+        reasons=(reason,),
+        estimates_ms=estimates,
+        answered=load.answered(covering, conjunction, info),
+    )
 
 
 def _remembered(
@@ -192,7 +204,7 @@ def _remembered(
         plan = make(filter, again) if len(encoded) > _LONG else None
         if plan is not None and plan.settled is not None and (plan.hasty or not plan.settled.others):
             # A large shape. Of this plan only the tests are the caller's, and mostly they are not even sent.
-            plan = replace(plan, settled=replace(plan.settled, tests=RawBSONDocument(encoded)))
+            plan = replace(plan, settled=replace(plan.settled, tests=encoded_as(encoded)))
         elif plan is None or plan.rewritten:
             copy = bson.decode(encoded, codec_options=_AS_IT_CAME)
             if bson.encode(copy) != encoded:

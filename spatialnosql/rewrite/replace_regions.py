@@ -15,7 +15,7 @@ from typing import Any
 
 from spatialnosql.cover import NOTHING
 from spatialnosql.info import CollectionInfo
-from spatialnosql.rewrite.cost import ORIGINAL, SERVER, estimate, test_ms
+from spatialnosql.rewrite.cost import ORIGINAL, SERVER, Load, estimate, test_ms
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
@@ -25,17 +25,21 @@ from spatialnosql.rewrite.settled import region_of
 def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
     """Replace the predicates of a conjunction, unless that would cost more than it saves."""
     predicates = conjunction.predicates
+    notes.answered = None  # what a branch may have said of itself
     if not predicates or conjunction.near is not None:
         return conjunction
     if any(_names_documents(other.get("_id", {})) for other in conjunction.others):
         # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
         notes.declined("the documents are named by their _id")
         return conjunction
-    region, costs = region_of(conjunction), context.info.costs
+    region, info = region_of(conjunction), context.info
+    costs = info.costs
     # A point of the boundary is read and tested by a server: a range is cheap beside a few of those.
-    tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, context.info)
+    tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, info)
     covering = cover_of(region, context, costs.range_ms / tested_ms)
-    estimates = estimate(covering, region, context.info, limit=context.limit + context.skip)
+    load = None if info.histogram is None else Load.of(covering, info, info.histogram)
+    estimates = estimate(covering, region, info, limit=context.limit + context.skip, load=load)
+    notes.answered = load.answered(covering, conjunction, info) if load is not None else None
     by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
     if by_cost and estimates is not None and estimates[SERVER] >= estimates[ORIGINAL]:
         notes.declined(
@@ -43,16 +47,16 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
             f"({estimates[SERVER]:.1f} ms against {estimates[ORIGINAL]:.1f} ms)"
         )
         return conjunction
-    if _found_with_place(conjunction, context.info):
+    if _found_with_place(conjunction, info):
         # The planner uses that index only where the shape stays a condition of its own, with the ranges beside it.
         covering = replace(covering, interior=NOTHING, boundary=covering.outer)
-    gh = context.info.gh
+    gh = info.gh
     tests = [predicate.condition for predicate in predicates]
     parts: list[dict[str, Any]] = conditions(covering.interior, gh)
     boundary = conditions(covering.boundary, gh)
     if boundary:
         parts.append(all_of([any_of(boundary, gh), *tests]))
-    if context.info.unhashed:
+    if info.unhashed:
         # Documents without gh may be anywhere.
         parts.append(all_of([{gh: None}, *tests]))
     what = "a region" if len(predicates) == 1 else f"{len(predicates)} regions"

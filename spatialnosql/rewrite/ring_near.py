@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import bson
 from bson.errors import InvalidDocument
-from bson.raw_bson import RawBSONDocument
 
 from spatialnosql.block import block_around
 from spatialnosql.cover import NOTHING, Ranges, cover
@@ -28,7 +27,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
-from spatialnosql.rewrite.fragments import all_of, any_of, conditions, snapshot
+from spatialnosql.rewrite.fragments import all_of, any_of, conditions, encoded_as, snapshot
 from spatialnosql.rewrite.plan import Context, Filter, Plan, QoS, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
 from spatialnosql.rewrite.settled import indexed_fields, why_not_settled
@@ -139,7 +138,7 @@ def _end_tests(near: Near, filter: Filter, info: CollectionInfo) -> Filter:
     else:
         asked = filter
     try:
-        return RawBSONDocument(bson.encode(asked))
+        return encoded_as(bson.encode(asked))
     except (InvalidDocument, OverflowError, TypeError, ValueError):
         copied: Filter = snapshot(asked)  # only the caller's codec can encode it
         return copied
