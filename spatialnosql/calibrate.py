@@ -63,9 +63,11 @@ def measure_costs(collection: Documents, info: CollectionInfo) -> Costs:
     read = queries.measured()
     count = max(queries.documents, 1)
     each = {name: (read[name] - read[base]) / number for name, base, number in queries.differences(count)}
+    shard_ms = each.get("everywhere", Costs.shard_ms)
     found = Costs(
-        command_ms=read["nothing"],
-        shard_ms=each.get("everywhere", Costs.shard_ms),
+        # What asks for nothing asks one shard for one range of it.
+        command_ms=read["nothing"] - shard_ms - each["ranges"],
+        shard_ms=shard_ms,
         range_ms=each["ranges"],
         key_ms=each["keys"],
         fetch_ms=each["fetched"],

@@ -27,6 +27,7 @@ _MANY = 150.0  # points that are read without a second thought
 _FAR_MORE = 4.0  # times as many read as expected: the histogram is wrong about this place
 _MARGIN_M = 2.0  # added to a radius that was learnt, for places a few steps away
 _WIDER = 2.0  # a ring reaches at least so many times as far as the last
+_SURELY_MANY = 1_000  # of so many points chance hides no great share
 _FEW = 32  # so few are sooner sorted by Python than numpy is called
 _MOST_POINTS = 50 * RING_POINTS  # in a ring, by the histogram, where only a small share of them is wanted
 
@@ -163,7 +164,9 @@ class RingSource:
         # Where fewer are found than there should be, whatever the reason, look farther.
         points = min(wanted / self._share, _MOST_POINTS)
         reach = radius_m(rings.lng, rings.lat, points, histogram, beyond_m=surely)
-        wider = surely * _WIDER if rings.needed else surely * 1.01
+        # Where many are still missing, and the histogram was right so far, it is right about them too.
+        trusted = not rings.needed or (missing > _SURELY_MANY and self._share > 0.5)
+        wider = surely * (1.01 if trusted else _WIDER)
         self._reach = min(max(reach, wider, surely + 1.0), rings.max_m, HALF_EARTH_M)
 
     @property

@@ -371,6 +371,7 @@ class Grammar:
                 [match, again],
                 [match, by_kind],
                 [match, {"$count": "documents"}],
+                [match, {"$group": {"_id": None, "documents": {"$sum": 1}}}],
                 [match, {"$unwind": "$tags"}, {"$group": {"_id": "$tags", "documents": {"$sum": 1}}}],
                 [match, {"$project": {"n": 1, self.location: 1}}, again],
                 [moved, match],

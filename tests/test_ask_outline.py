@@ -131,6 +131,15 @@ def test_costs_decide() -> None:
         assert (plan.rewritten if plan is not None else None) is expected
 
 
+@pytest.mark.parametrize("name", ["read_ms", "read_vertex_ms"])
+def test_what_a_shape_takes_to_read_speaks_for_the_outline(name: str) -> None:
+    covered = Costs(read_ms=0.001, read_vertex_ms=1e-6, return_ms=0.01, shape_ms=20.0)
+    assert ask_outline(within(SMALL), Context(known(costs=covered))) is None
+    plan = ask_outline(within(SMALL), Context(known(costs=replace(covered, **{name: 100.0}))))
+    assert plan is not None
+    assert plan.rewritten
+
+
 def test_max_ranges_is_kept() -> None:
     assert plan_find(within(SMALL), known(), qos=QoS(max_ranges=1)).ranges == 1
 
@@ -338,7 +347,10 @@ def test_a_shape_that_is_not_for_us_is_sent_as_it_is(
     with client.start_session() as session, session.start_transaction():
         assert fresh().count_documents(LEFT_TO_THE_SERVER, session=session) == len(expected)
         assert len(list(fresh().find(LEFT_TO_THE_SERVER, session=session))) == len(expected)
+    # To explain is to ask for what would be sent, so that is judged too.
+    assert "gh" not in str(fresh().find(LEFT_TO_THE_SERVER).explain()["queryPlanner"]["winningPlan"])
     for refused in (
+        lambda: fresh().find(CROSSED).explain(),
         lambda: list(fresh().find(CROSSED)),
         lambda: fresh().count_documents(CROSSED),
         lambda: fresh().find_one(CROSSED),

@@ -13,7 +13,8 @@ import pytest
 from places import Setup, documents, make_collection
 from pymongo import MongoClient
 
-from spatialnosql.calibrate import _plausible, calibrate
+from spatialnosql import calibrate as calibrating
+from spatialnosql.calibrate import _plausible, calibrate, measure_costs
 from spatialnosql.cli import main
 from spatialnosql.costs import Costs
 from spatialnosql.errors import UsageError
@@ -45,6 +46,37 @@ def test_costs_are_measured_stored_and_used(
     # Commands and the reading of shapes take time on every machine, and nowhere exactly what they take by default.
     assert costs != Costs()
     assert run(load_info(places)).costs == costs
+
+
+def test_every_cost_is_a_difference_of_two_queries(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = run(load_info(places))
+    own = Costs.of_document({name: 1.5 * value for name, value in asdict(Costs()).items()})
+    shards = len({part.shard for part in info.shards})
+    assert shards == 3
+
+    def measured(queries: Any) -> dict[str, float]:
+        n, vertices = queries.documents, calibrating._MANY - calibrating._FEW
+        assert n > 100
+        times = {"nothing": own.command_ms + own.shard_ms + own.range_ms}
+        times["ranges"] = times["nothing"] + (calibrating._RANGES - 1) * own.range_ms
+        times["everywhere"] = times["nothing"] + (shards - 1) * own.shard_ms
+        times["small area"] = times["everywhere"] + shards * own.shape_ms
+        times["large area"] = times["small area"] + shards * vertices * own.shape_vertex_ms
+        times["keys"] = times["nothing"] + n * own.key_ms
+        times["fetched"] = times["keys"] + n * own.fetch_ms
+        times["flat"] = times["fetched"] + n * own.flat_test_ms
+        times["tested"] = times["fetched"] + n * own.test_ms
+        times["vertices"] = times["tested"] + n * vertices * own.vertex_ms
+        times["returned"] = times["fetched"] + n * own.return_ms
+        times["settled"] = times["keys"] + n * own.settle_ms
+        times["small shape"] = own.read_ms
+        times["large shape"] = own.read_ms + vertices * own.read_vertex_ms
+        assert set(times) == set(queries._asked())
+        return times
+
+    monkeypatch.setattr(calibrating._Queries, "measured", measured)
+    found = measure_costs(places, info)
+    assert asdict(found) == pytest.approx(asdict(own), rel=1e-6)
 
 
 def test_costs_decide(places: Any) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import subprocess
 import time
 from urllib.parse import quote_plus
 
 import pytest
+from processes import mongod
 from pymongo import MongoClient
 
 from spatialnosql.cluster import Deployment, connect, describe
@@ -17,25 +15,6 @@ from spatialnosql.cluster.process import free_port
 from spatialnosql.errors import ClusterError, UsageError
 
 USER, PASSWORD = "ann@example", "p@ss:w/rd?#%ü&="
-
-
-@contextlib.contextmanager
-def mongod(programs, folder, *options):
-    """One real mongod on its own; yields the port."""
-    port = free_port(set())
-    folder.mkdir()
-    command = [programs.mongod, "--dbpath", folder, "--port", str(port), "--bind_ip", "127.0.0.1", *options]
-    command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.25"]
-    environment = {**os.environ, **programs.environment}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        try:
-            with MongoClient(
-                "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=20_000
-            ) as client:
-                client.admin.command("hello")
-            yield port
-        finally:
-            process.kill()
 
 
 def test_sharded(cluster, client):

@@ -65,13 +65,14 @@ def test_the_cheapest_form_is_taken(plan: Any) -> None:
         Costs(range_ms=50.0),
         Costs(test_ms=0.0, flat_test_ms=0.0, range_ms=5.0),
         Costs(flat_test_ms=1.0),
+        Costs(settle_ms=5.0, return_ms=0.5, flat_test_ms=0.5, range_ms=0.0001),
     ):
         made = plan(circle, known(costs=costs))
         assert made.estimates_ms is not None
         least = min(made.estimates_ms, key=lambda form: made.estimates_ms[form])
         assert made.form == (CLIENT if least == ONE_SCAN else least)
         chosen.add(made.form)
-    assert {ORIGINAL, CLIENT} <= chosen
+    assert chosen == {ORIGINAL, SERVER, CLIENT}
 
 
 def test_estimates_grow_with_what_they_count() -> None:
@@ -81,14 +82,27 @@ def test_estimates_grow_with_what_they_count() -> None:
     find, count = estimate(covering, region, info), estimate_count(covering, region, info, fetched=False)
     assert find is not None
     assert count is not None
-    for name in ("command_ms", "key_ms", "fetch_ms", "test_ms", "shape_ms", "shape_vertex_ms"):
+    servers, ours = {ORIGINAL, SERVER}, {CLIENT, ONE_SCAN}
+    for name, of_finds, of_counts in (
+        ("command_ms", servers | ours, servers | ours),
+        ("shard_ms", servers | ours, servers | ours),
+        ("range_ms", {SERVER} | ours, {SERVER} | ours),
+        ("key_ms", servers | ours, servers | ours),
+        ("fetch_ms", servers | ours, servers),
+        ("test_ms", servers, servers),
+        ("vertex_ms", servers, servers),
+        ("shape_ms", servers, servers),
+        ("shape_vertex_ms", servers, servers),
+        ("return_ms", servers | ours, set()),
+        ("settle_ms", ours, ours),
+    ):
         dearer = replace(info, costs=replace(Costs(), **{name: 2.0}))
-        for before, after in (
-            (find, estimate(covering, region, dearer)),
-            (count, estimate_count(covering, region, dearer, fetched=False)),
+        for before, after, grown in (
+            (find, estimate(covering, region, dearer), of_finds),
+            (count, estimate_count(covering, region, dearer, fetched=False), of_counts),
         ):
             assert after is not None
-            assert after[ORIGINAL] > before[ORIGINAL]
+            assert {form for form in before if after[form] > before[form]} == grown & set(before), name
             assert all(after[form] >= before[form] for form in before)
     limited = estimate(covering, region, info, limit=10)
     fetched = estimate_count(covering, region, info, fetched=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from places import Setup, documents, make_collection, register
-from pymongo import MongoClient
+from pymongo import AsyncMongoClient, MongoClient
 
-from spatialnosql.collection import SpatialCollection
+from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.cover import cover
 from spatialnosql.experience import TOLERATED, Experience
 from spatialnosql.geometry import within_to_region
@@ -103,6 +104,37 @@ def test_the_load_of_a_cover_goes_by_it() -> None:
     after = Load.of(PARIS, info, info.histogram)
     assert after.outer == pytest.approx(10 * before.outer, rel=0.01)
     assert (after.shards, after.asked) == (before.shards, before.asked)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "seen", "learnt"),
+    [
+        (1000, 1000, 100, True),
+        (1000, 1000, 9000, True),
+        (400, 1000, 500, False),  # between the bounds anything may be true
+        (400, 1000, 100, True),
+        (0, 1000, 0, False),
+        (0, 1000, 2500, True),
+    ],
+)
+def test_bounds_teach_when_they_prove_wrong(least: float, most: float, seen: float, learnt: bool) -> None:
+    info = known()
+    info.learn(PARIS, seen, least, most)
+    assert (info.experience.version > 0) is learnt
+    if learnt:
+        assert (info.experience.factor(PARIS) > 1) is (seen > most)
+
+
+def test_places_smaller_than_the_cells_teach_nothing() -> None:
+    info = known()
+    small = cover(within_to_region({"$box": [[2.35, 48.86], [2.3501, 48.8601]]}))
+    info.learn(small, 10_000, 100)
+    assert info.experience.version == 0
+    info.learn(PARIS, 10_000, 100)
+    assert info.experience.version == 1
+    without = replace(known(), histogram=None)
+    without.learn(PARIS, 10_000, 100)
+    assert without.experience.version == 0
 
 
 # -- plans ------------------------------------------------------------------------------------------------
@@ -246,6 +278,67 @@ def test_queries_teach_and_infos_live_as_long_as_they_are_true(collection: Any) 
     collection.create_index("kind")
     assert run(cache.info(collection)) is not fresh
     assert run(load_info(collection)).same_as(run(load_info(collection)))
+
+
+@pytest.mark.parametrize("form", ["cheapest", "server"])
+@pytest.mark.parametrize("method", ["find", "to_list", "count"])
+def test_what_the_servers_answer_teaches_too(form: Any, method: str, collection: Any) -> None:
+    """Statistics so old that what is large seems small, and is asked for as it is."""
+    info = run(load_info(collection))
+    assert info.histogram is not None
+    old = Histogram(
+        info.histogram.bits, info.histogram.cells[::40], np.ones_like(info.histogram.counts[::40])
+    )
+    stale = replace(info, histogram=old, plans=type(info.plans)(), experience=Experience())
+    spatial = SpatialCollection(collection, info=stale, qos=QoS(form=form))
+    asked = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.3]}}}
+    expected = collection.count_documents(asked)
+    assert expected > 100
+
+    def ask(**options: Any) -> int:
+        if method == "count":
+            return spatial.count_documents(asked, **options)
+        found = spatial.find(asked, **options)
+        return len(found.to_list() if method == "to_list" else list(found))
+
+    plan = (plan_count if method == "count" else plan_find)(asked, stale, qos=spatial._qos)
+    assert plan.settled is None
+    assert plan.answered is not None
+    assert plan.answered.most < expected / 2
+    assert ask(limit=3) == 3
+    next(spatial.find(asked))
+    with spatial.find(asked) as left:
+        for _ in left:
+            left.close()
+    assert stale.experience.version == 0  # none of them has seen everything
+    assert list(spatial.find({**asked, "n": -1})) == []
+    assert stale.experience.version == 0
+    assert ask() == expected
+    assert stale.experience.version == 1
+    again = (plan_count if method == "count" else plan_find)(asked, stale, qos=spatial._qos)
+    known = again.answered.most if again.answered is not None else again.settled and again.settled.expected
+    assert known > expected / 2
+    assert ask() == expected
+
+
+def test_asynchronously_too(collection: Any, cluster: Any) -> None:
+    info = run(load_info(collection))
+    assert info.histogram is not None
+    old = Histogram(
+        info.histogram.bits, info.histogram.cells[::40], np.ones_like(info.histogram.counts[::40])
+    )
+    asked = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.3]}}}
+
+    async def learnt(listed: bool) -> int:
+        stale = replace(info, histogram=old, plans=type(info.plans)(), experience=Experience())
+        async with AsyncMongoClient[dict[str, Any]](cluster.uri) as client:
+            own = client[collection.database.name][collection.name]
+            found = AsyncSpatialCollection(own, info=stale, qos=QoS(form="server")).find(asked)
+            documents = await found.to_list() if listed else [one async for one in found]
+        assert len(documents) == collection.count_documents(asked)
+        return stale.experience.version
+
+    assert [asyncio.run(learnt(listed)) for listed in (True, False)] == [1, 1]
 
 
 def test_a_rare_condition_is_known_the_second_time(collection: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,15 @@ from places import Documents, Setup, documents, make_collection, register
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
+from benchmarks.sent import recording
 from spatialnosql.cli import main
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
 from spatialnosql.explain_command import read_query
 from spatialnosql.histogram import Histogram
+from spatialnosql.info import Index
 from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.rewrite import QoS
 from spatialnosql.steps import run
 
 DATABASE = "test_explain"
@@ -133,6 +137,87 @@ def test_a_count_is_explained_as_it_is_sent(plain: Documents, spatial: SpatialCo
     assert tested.plan.rules == ("replace_regions",)
     assert tested.rewritten is not None
     assert spatial.explain({"kind": "cafe"}, count=True).rewritten is None
+
+
+def test_a_small_count_reads_documents_and_says_so(plain: Documents) -> None:
+    info = run(load_info(plain))
+    assert info.histogram is not None
+    few = replace(
+        info, histogram=Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts // 1000)
+    )
+    explained = SpatialCollection(plain, info=few, qos=QoS(form="client")).explain(CIRCLE, count=True)
+    assert explained.rewritten is not None
+    assert explained.rewritten.docs == explained.rewritten.keys >= plain.count_documents(CIRCLE)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "rule"),
+    [
+        ([{"$match": CIRCLE}, {"$count": "n"}], "settle_count"),
+        ([{"$match": CIRCLE}, {"$group": {"_id": None, "n": {"$sum": 1}}}], "settle_count"),
+        ([GEO_NEAR, {"$limit": 5}], "ring_near"),
+    ],
+    ids=["count", "group", "nearest"],
+)
+def test_a_pipeline_is_explained_as_it_is_answered(
+    pipeline: list[Any], rule: str, cluster: Any, spatial: SpatialCollection
+) -> None:
+    in_client = spatial.with_qos(form="client")
+    explained = in_client.explain(pipeline)
+    assert explained.plan.rules == (rule,)
+    assert explained.rewritten is not None
+    assert explained.rewritten.docs < explained.original.docs
+    with recording(cluster.uri) as recorded:
+        twin = recorded.twin(in_client._collection)
+        sent = recorded.commands(
+            in_client._collection,
+            lambda: list(SpatialCollection(twin, qos=in_client._qos).aggregate(pipeline)),
+        )
+    first = {"settle_count": "aggregate", "ring_near": "find"}[rule]
+    assert {next(iter(command)) for command in sent} == {first}
+    assert len(sent) <= explained.plan.commands
+    # What the servers are asked to do themselves is explained so.
+    assert spatial.with_qos(form="server").explain(pipeline).plan.rules != (rule,)
+    assert spatial.explain([GEO_NEAR, {"$limit": 5}, {"$project": {"d": 1}}]).plan.rules == (
+        "bound_geo_near",
+    )
+
+
+UNSETTLED: list[tuple[str, Any, dict[str, Any], dict[str, Any]]] = [
+    (
+        "of a sort with a limit the servers send only the first few",
+        CIRCLE,
+        {"sort": [("n", 1)], "limit": 3},
+        {},
+    ),
+    ("the projection leaves out", CIRCLE, {"projection": {"gh": {"$literal": 1}}}, {}),
+    ("other conditions may find their documents better", {**CIRCLE, "$or": [{"n": 1}, {"n": 2}]}, {}, {}),
+    ("another condition has an index of its own", {**CIRCLE, "kind": "cafe"}, {}, {}),
+    ("there are no statistics", CIRCLE, {}, {"histogram": None}),
+    ("documents without gh may be anywhere", CIRCLE, {}, {"unhashed": True}),
+]
+
+
+@pytest.mark.parametrize(("why", "asked", "options", "changed"), UNSETTLED, ids=[one[0] for one in UNSETTLED])
+def test_why_the_client_takes_no_part(
+    why: str, asked: Any, options: dict[str, Any], changed: dict[str, Any], plain: Documents
+) -> None:
+    info = run(load_info(plain))
+    own = Index("kind_1", (("kind", 1),))
+    known = replace(info, indexes=(*info.indexes, own), **changed)
+    explained = SpatialCollection(plain, info=known).explain(asked, **options)
+    assert any(f"not settled in the client: {why}" in reason for reason in explained.plan.reasons), (
+        explained.plan
+    )
+    assert "client" not in (explained.plan.estimates_ms or {})
+    if "sort" not in options and "projection" not in options:
+        counted = SpatialCollection(plain, info=known).explain(asked, count=True)
+        assert any(why in reason for reason in counted.plan.reasons)
+
+
+def test_no_reason_where_the_client_could_and_nothing_is_gained(spatial: SpatialCollection) -> None:
+    for explained in (spatial.explain(CIRCLE), spatial.explain({"kind": "cafe"}), spatial.explain({})):
+        assert not any("not settled" in reason for reason in explained.plan.reasons)
 
 
 def test_errors_pass_through(spatial: SpatialCollection) -> None:

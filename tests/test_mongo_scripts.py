@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -14,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from bson import Int64, json_util
+from processes import mongod, server
 from pymongo import MongoClient
 
 from spatialnosql.adopt import adopt
 from spatialnosql.cluster.mongosh import find_mongosh
-from spatialnosql.cluster.process import free_port
 from spatialnosql.create import create
 from spatialnosql.errors import DownloadError, MissingProgram
 from spatialnosql.examined import examine_aggregate, examine_find
@@ -465,28 +464,6 @@ def test_an_error_is_one_line_and_an_exit_code(cluster, run):
 
 
 # -- other deployments ------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def server(programs, program, *options):
-    """One real server of our own; yields its port."""
-    port = free_port(set())
-    command = [program, "--port", str(port), "--bind_ip", "127.0.0.1", "--nounixsocket", *options]
-    environment = {**os.environ, **programs.environment}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-        try:
-            with MongoClient(
-                "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=60_000
-            ) as client:
-                client.admin.command("hello")
-            yield port
-        finally:
-            process.kill()
-
-
-def mongod(programs, folder, *options):
-    folder.mkdir()
-    return server(programs, programs.mongod, "--dbpath", folder, "--wiredTigerCacheSizeGB", "0.25", *options)
 
 
 EVERY = ("status", "chunks", "hotspots", "verify")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,11 @@ from spies import answers_of
 from spatialnosql import nearest
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.density import learn_radius, radius_m
+from spatialnosql.experience import Experience
 from spatialnosql.geohash import points_to_cells, points_to_strings
 from spatialnosql.histogram import Histogram
+from spatialnosql.metadata import load_info
+from spatialnosql.steps import run
 
 PLACE = [2.35, 48.86]
 
@@ -68,3 +72,28 @@ def test_the_second_query_of_a_place_reads_less(
     assert again < first
     # And with another number, of which nothing was learnt, the answer is the server's too.
     assert [d["_id"] for d in points.find(near).limit(3)] == expected[:3]
+
+
+def test_a_condition_that_thins_out_is_learnt_while_looking_farther(
+    database: Database[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(4)
+    lng, lat = 2.35 + rng.uniform(-0.05, 0.05, 20_000), 48.86 + rng.uniform(-0.05, 0.05, 20_000)
+    content = documents(lng, lat)
+    for document in content:
+        document["rare"] = document["_id"] % 200 == 0
+    collection = make_collection(database, "points", Setup(), content)
+    info = run(load_info(collection))
+    asked = {"loc": {"$nearSphere": {"$geometry": {"type": "Point", "coordinates": PLACE}}}, "rare": True}
+    expected = [d["_id"] for d in collection.find(asked).limit(10)]
+    rings = answers_of(monkeypatch, nearest, "ring_cover")
+
+    def asked_anew() -> int:
+        rings.clear()
+        fresh = replace(info, experience=Experience())
+        assert [d["_id"] for d in SpatialCollection(collection, info=fresh).find(asked).limit(10)] == expected
+        return len(rings)
+
+    learning = asked_anew()
+    monkeypatch.setattr(nearest.RingSource, "_share", 1.0)
+    assert learning < asked_anew()

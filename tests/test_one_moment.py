@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from places import Setup, documents, make_collection
+from processes import mongod
 from pymongo import MongoClient
+from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure
+from pymongo.read_concern import ReadConcern
 
+from spatialnosql.adopt import adopt
 from spatialnosql.analyze import analyze
+from spatialnosql.client_pipelines import plan_in_client
+from spatialnosql.cluster import connect
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.geohash import points_to_strings
 from spatialnosql.one_moment import at_one_moment
@@ -20,6 +27,7 @@ from spatialnosql.rewrite import QoS
 from spatialnosql.steps import Steps, call, run
 
 WEST, SOUTH, SIDE = 2.25, 48.80, 0.20
+PLACE = {"type": "Point", "coordinates": [2.35, 48.9]}
 
 
 def failure(*labels: str) -> OperationFailure:
@@ -92,8 +100,8 @@ def moving(client: MongoClient[dict[str, Any]]) -> Iterator[SpatialCollection[An
         client.drop_database(database)
 
 
-def test_a_count_while_points_move(moving: SpatialCollection[Any]) -> None:
-    # No point leaves the shape: at any one moment it holds all of them.
+# No point leaves the shape: at any one moment it holds all of them.
+def around() -> dict[str, Any]:
     west, south, side = WEST - 0.01, SOUTH - 0.01, SIDE + 0.02
     ring = [
         [west, south],
@@ -102,7 +110,81 @@ def test_a_count_while_points_move(moving: SpatialCollection[Any]) -> None:
         [west, south + side],
         [west, south],
     ]
-    within = {"loc": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [ring]}}}}
-    found = {moving.count_documents(within, consistent=True) for _ in range(60)}
+    return {"loc": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [ring]}}}}
+
+
+WITHIN = around()
+COUNT = [{"$match": WITHIN}, {"$count": "n"}]
+SNAPSHOT = ReadConcern("snapshot")
+
+
+def in_a_session(moving: SpatialCollection[Any], **options: Any) -> int:
+    with moving.database.client.start_session() as session:
+        return moving.count_documents(WITHIN, session=session, **options)
+
+
+def in_a_bound_session(moving: SpatialCollection[Any]) -> int:
+    with moving.database.client.start_session() as session, session.bind():
+        return moving.count_documents(WITHIN, consistent=True)
+
+
+def in_a_transaction(moving: SpatialCollection[Any]) -> int:
+    with moving.database.client.start_session() as session, session.start_transaction(SNAPSHOT):
+        return moving.count_documents(WITHIN, session=session)
+
+
+def by_read_concern(moving: SpatialCollection[Any]) -> SpatialCollection[Any]:
+    return moving.with_options(read_concern=SNAPSHOT)
+
+
+WAYS: dict[str, Callable[[SpatialCollection[Any]], int]] = {
+    "consistent": lambda moving: moving.count_documents(WITHIN, consistent=True),
+    "consistent, in a session": lambda moving: in_a_session(moving, consistent=True),
+    "consistent, in a bound session": in_a_bound_session,
+    "in a transaction": in_a_transaction,
+    "read concern": lambda moving: by_read_concern(moving).count_documents(WITHIN),
+    "read concern, in a session": lambda moving: in_a_session(by_read_concern(moving)),
+    "pipeline, consistent": lambda moving: next(moving.aggregate(COUNT, consistent=True))["n"],
+    "pipeline, read concern": lambda moving: next(by_read_concern(moving).aggregate(COUNT))["n"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_count_while_points_move(way: str, moving: SpatialCollection[Any]) -> None:
+    if "bound" in way and not hasattr(ClientSession, "bind"):
+        pytest.skip("this pymongo binds no sessions")
+    found = {WAYS[way](moving) for _ in range(40)}
     assert len(found) == 1
     assert found.pop() >= 300
+
+
+def test_finds_of_one_moment_are_one_command_each(moving: SpatialCollection[Any]) -> None:
+    snapshot = by_read_concern(moving)
+    with moving.database.client.start_session() as session:
+        found = {len(list(snapshot.find(WITHIN, session=session))) for _ in range(20)}
+        assert len(found) == 1
+        assert snapshot.plan(WITHIN, session=session).settled is None
+    with moving.database.client.start_session() as session, session.start_transaction(SNAPSHOT):
+        assert snapshot.plan(WITHIN, session=session).settled is not None
+    near = [{"$geoNear": {"near": PLACE, "distanceField": "d"}}, {"$limit": 5}]
+    plain, info = moving._collection, run(moving._load_info())
+    assert plan_in_client(plain, near, info, moving._qos, {}) is not None
+    assert plan_in_client(plain, near, info, moving._qos, {}, consistent=True) is None
+    with plain.database.client.start_session() as session, session.start_transaction(SNAPSHOT):
+        options = {"session": session}
+        assert plan_in_client(plain, near, info, moving._qos, options, consistent=True) is not None
+    assert len(list(moving.aggregate(near, consistent=True))) == 5
+
+
+def test_a_standalone_has_no_transactions_and_one_moment_a_command(programs: Any, tmp_path: Path) -> None:
+    with mongod(programs, tmp_path / "data") as port, connect(f"mongodb://127.0.0.1:{port}/") as client:
+        points = client["test_one_moment"]["points"]
+        points.insert_many([one for one in documents(500, 5, Setup()) if "gh" in one])
+        adopt(points, "loc")
+        spatial = SpatialCollection(points, qos=QoS(form="client"))
+        circle = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.05]}}}
+        assert spatial.plan(circle).settled is not None
+        expected = points.count_documents(circle)
+        assert expected > 5
+        assert spatial.count_documents(circle, consistent=True) == expected
+        assert spatial.count_documents(circle) == expected

@@ -21,12 +21,14 @@ from places import Documents, Setup, coordinates, documents, get, make_collectio
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
 
+from spatialnosql.client_pipelines import plan_in_client
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.cursor import planned, unchanged_reason
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import Plan, QoS, rewrite, rewrite_pipeline
+from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.planning import plan_count
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents, points_on_sphere
@@ -113,7 +115,8 @@ def answered(collection: Any, query: Query) -> tuple[list[dict[str, Any]], Opera
 
 def plan_of(query: Query, collection: Documents, info: CollectionInfo, qos: QoS) -> Plan:
     if query.pipeline is not None:
-        return rewrite_pipeline(query.pipeline, info, qos=qos)
+        in_client = plan_in_client(collection, query.pipeline, info, qos, {})
+        return in_client.plan if in_client is not None else rewrite_pipeline(query.pipeline, info, qos=qos)
     assert query.filter is not None
     if query.method == "count_documents":
         return plan_count(query.filter, info, qos=qos)
@@ -176,6 +179,7 @@ def test_rewritten_queries_answer_as_the_original(
         "rewritten and with an answer",
         "settled in the client",
         "by rings",
+        "pipelines in the client",
         "refused by both",
     ):
         tally[f"{what} (rewritten against original)"] += tried[what]
@@ -198,10 +202,11 @@ def test_what_the_client_does_answers_as_the_original(
     for number in range(count):
         rng = np.random.default_rng([zlib.crc32(name.encode()), 1, number])
         tried += try_query(known, rng, f"{name}, client {number}", QoS(form="client"))
-    for what in ("queries", "settled in the client", "by rings"):
+    for what in ("queries", "settled in the client", "by rings", "pipelines in the client"):
         tally[f"{what} (client forms against original)"] += tried[what]
     assert tried["settled in the client"] >= 0.05 * count
     assert tried["by rings"] >= 0.02 * count
+    assert tried["pipelines in the client"] > 0
 
 
 def try_query(one: Asked, rng: np.random.Generator, example: str, qos: QoS | None = None) -> Counter[str]:
@@ -232,5 +237,6 @@ def try_query(one: Asked, rng: np.random.Generator, example: str, qos: QoS | Non
             "rewritten and with an answer": int(plan.rewritten and answer),
             "settled in the client": int(plan.settled is not None and answer),
             "by rings": int(plan.rings is not None and answer),
+            "pipelines in the client": int(query.pipeline is not None and plan.form == CLIENT and answer),
         }
     )

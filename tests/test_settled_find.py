@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import tracemalloc
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -14,13 +15,14 @@ import numpy as np
 import pytest
 from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, TypeDecoder, TypeRegistry
+from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.raw_bson import RawBSONDocument
 from bson.son import SON
 from differential import KINDS, Question, points_for
 from places import Setup, documents, make_collection
 from pymongo import AsyncMongoClient, MongoClient, monitoring
-from pymongo.errors import InvalidOperation, OperationFailure
+from pymongo.errors import AutoReconnect, InvalidOperation, OperationFailure
 from pymongo.read_concern import ReadConcern
 from spies import answers_of
 
@@ -581,3 +583,113 @@ def test_found_in_parts(
     closed.close()
     assert not closed.alive or closed.cursor_id == 0
     assert "IXSCAN" in str(spatial.find(BOX).explain())
+
+
+def test_a_part_that_fails_ends_all_of_them(
+    plain: Any, info: CollectionInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As pymongo has it: after an error a cursor is over, and nothing is left open or learnt."""
+    made: list[Any] = []
+
+    class Failing:
+        """The second part, which loses its server with its second batch."""
+
+        def __init__(self, cursor: Any) -> None:
+            self._cursor, self._batches, self.closed = cursor, 0, False
+            made.append(self)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._cursor, name)
+
+        def to_list(self, length: int) -> list[Any]:
+            self._batches += 1
+            if self._batches == 2 and self is made[1]:
+                raise AutoReconnect("the second batch")
+            documents: list[Any] = self._cursor.to_list(length)
+            return documents
+
+        def close(self) -> None:
+            self.closed = True
+            self._cursor.close()
+
+    real = reading.calm_find
+    monkeypatch.setattr(reading, "calm_find", lambda *given, **options: Failing(real(*given, **options)))
+    cheap = replace(info, costs=Costs(command_ms=1e-4, shard_ms=1e-4), experience=Experience())
+    assert cheap.histogram is not None
+    many = Histogram(cheap.histogram.bits, cheap.histogram.cells, cheap.histogram.counts * 50)
+    everywhere = {"loc": {"$geoWithin": {"$box": [[-170.0, -80.0], [170.0, 80.0]]}}}
+    cheap = replace(cheap, histogram=many)
+    cursor = SpatialCollection(plain, info=cheap, qos=CLIENT).find(everywhere)
+    with pytest.raises(AutoReconnect, match="the second batch"):
+        for _ in cursor:
+            pass
+    assert len(made) == 2
+    assert all(part.closed for part in made)
+    assert not cursor.alive
+    with pytest.raises(StopIteration):
+        next(cursor)
+    assert cheap.experience.version == 0
+
+
+def test_a_large_find_takes_no_more_memory_than_its_batches(client: MongoClient[dict[str, Any]]) -> None:
+    database = client["test_settled_find_large"]
+    client.drop_database(database.name)
+    rng = np.random.default_rng(3)
+    lng, lat = 2.35 + rng.normal(0, 0.02, 60_000), 48.86 + rng.normal(0, 0.02, 60_000)
+    hashes = cells_to_strings(points_to_cells(lng, lat)).tolist()
+    content = [
+        {"_id": number, "n": number, "loc": [x, y], "gh": gh}
+        for number, (x, y, gh) in enumerate(zip(lng.tolist(), lat.tolist(), hashes, strict=True))
+    ]
+    collection = make_collection(database, "points", Setup("loc", "legacy"), content)
+    spatial = SpatialCollection(collection, info=run(load_info(collection)), qos=CLIENT)
+    assert is_settled(spatial, CIRCLE)
+
+    def peak(documents: Any) -> tuple[int, int]:
+        tracemalloc.start()
+        try:
+            found = sum(1 for _ in documents())
+            return found, tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    streamed = peak(lambda: spatial.find(CIRCLE))
+    whole = peak(lambda: spatial.find(CIRCLE).to_list())
+    assert streamed[0] == whole[0] == 60_000
+    assert streamed[1] < whole[1] / 2
+    client.drop_database(database.name)
+    metadata_collection(database["any"]).delete_many({"_id": f"{database.name}.points"})
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_dates_that_python_does_not_know(plain: Any, spatial: SpatialCollection, long: bool) -> None:
+    """Also where the servers are asked about what is too near to a border, or as far as the greatest distance."""
+    turns = np.linspace(0, 2 * np.pi, 400 if long else 5, endpoint=False)
+    ring = [[2.0 + float(np.cos(turn)), 48.0 + float(np.sin(turn))] for turn in turns]
+    far = DatetimeMS(10**15)
+    within = {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [[*ring, ring[0]]]}}}
+    vertex = {"_id": f"vertex {long}", "n": -1, "loc": {"type": "Point", "coordinates": ring[0]}, "when": far}
+    vertex["gh"] = point_to_geohash(*ring[0])
+    plain.insert_one(vertex)
+    try:
+        distance = next(
+            plain.aggregate(
+                [
+                    {
+                        "$geoNear": {
+                            "near": {"type": "Point", "coordinates": [2.0, 48.0]},
+                            "distanceField": "d",
+                        }
+                    },
+                    {"$match": {"_id": vertex["_id"]}},
+                    {"$project": {"d": 1}},
+                ]
+            )
+        )["d"]
+        near = {"$geometry": {"type": "Point", "coordinates": [2.0, 48.0]}, "$maxDistance": distance}
+        for asked in ({"loc": within, "when": far}, {"loc": {"$nearSphere": near}, "when": far}):
+            expected = [one["_id"] for one in plain.find(asked, {"_id": 1})]
+            assert [one["_id"] for one in spatial.find(asked, {"_id": 1})] == expected == [vertex["_id"]]
+            assert spatial.count_documents({"loc": within, "when": far}) == 1
+    finally:
+        plain.delete_one({"_id": vertex["_id"], "gh": vertex["gh"]})

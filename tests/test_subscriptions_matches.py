@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 from bson import Binary, Decimal128, Int64, ObjectId
-from pymongo import MongoClient, ReplaceOne
+from processes import mongod
+from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.database import Database
 
 from spatialnosql.cli import EXIT_INTERRUPTED, main
-from spatialnosql.cluster.process import free_port
+from spatialnosql.cluster import connect
 from spatialnosql.errors import HistoryLost, UsageError
 from spatialnosql.subscriptions import match_objects
 from spatialnosql.subscriptions.match_names import matched_collection, matches_collection
@@ -409,25 +408,8 @@ def test_tokens_of_others(alerts: Documents) -> None:
         of.watch("ann", max_await_ms=0)
 
 
-@contextmanager
-def mongod(programs: Any, folder: Path, *options: str) -> Iterator[MongoClient[dict[str, Any]]]:
-    """A mongod of its own."""
-    port = free_port(set())
-    command = [programs.mongod, "--port", str(port), "--bind_ip", "127.0.0.1", "--dbpath", folder]
-    command += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.25", *options]
-    environment = {**os.environ, **programs.environment}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as server:
-        try:
-            with MongoClient[dict[str, Any]](
-                "127.0.0.1", port, directConnection=True, serverSelectionTimeoutMS=20_000
-            ) as client:
-                yield client
-        finally:
-            server.kill()
-
-
 def test_a_standalone_cannot_be_watched(programs: Any, tmp_path: Path) -> None:
-    with mongod(programs, tmp_path) as client:
+    with mongod(programs, tmp_path / "data") as port, connect(f"mongodb://127.0.0.1:{port}/") as client:
         of = Subscriptions(client.city.alerts)
         with pytest.raises(UsageError, match=r"standalone; read matches\('ann', since=...\)"):
             of.watch("ann")
