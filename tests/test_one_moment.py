@@ -128,6 +128,12 @@ def in_a_bound_session(moving: SpatialCollection[Any]) -> int:
         return moving.count_documents(WITHIN, consistent=True)
 
 
+def in_a_bound_transaction(moving: SpatialCollection[Any]) -> int:
+    with moving.database.client.start_session() as session, session.bind():
+        with session.start_transaction(SNAPSHOT):
+            return moving.count_documents(WITHIN)
+
+
 def in_a_transaction(moving: SpatialCollection[Any]) -> int:
     with moving.database.client.start_session() as session, session.start_transaction(SNAPSHOT):
         return moving.count_documents(WITHIN, session=session)
@@ -142,6 +148,7 @@ WAYS: dict[str, Callable[[SpatialCollection[Any]], int]] = {
     "consistent, in a session": lambda moving: in_a_session(moving, consistent=True),
     "consistent, in a bound session": in_a_bound_session,
     "in a transaction": in_a_transaction,
+    "in a bound transaction": in_a_bound_transaction,
     "read concern": lambda moving: by_read_concern(moving).count_documents(WITHIN),
     "read concern, in a session": lambda moving: in_a_session(by_read_concern(moving)),
     "pipeline, consistent": lambda moving: next(moving.aggregate(COUNT, consistent=True))["n"],

@@ -577,6 +577,9 @@ def test_found_in_parts(
     assert parts(spatial.find(BOX).batch_size(30)) == 1
     with client.start_session() as session:
         assert parts(spatial.find(BOX, session=session)) == 1
+        if hasattr(session, "bind"):  # since pymongo 4.17
+            with session.bind():
+                assert parts(spatial.find(BOX)) == 1
     closed = spatial.find(BOX)
     next(closed)
     assert closed.cursor_id is not None
