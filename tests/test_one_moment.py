@@ -129,9 +129,12 @@ def in_a_bound_session(moving: SpatialCollection[Any]) -> int:
 
 
 def in_a_bound_transaction(moving: SpatialCollection[Any]) -> int:
-    with moving.database.client.start_session() as session, session.bind():
-        with session.start_transaction(SNAPSHOT):
-            return moving.count_documents(WITHIN)
+    with (
+        moving.database.client.start_session() as session,
+        session.bind(),
+        session.start_transaction(SNAPSHOT),
+    ):
+        return moving.count_documents(WITHIN)
 
 
 def in_a_transaction(moving: SpatialCollection[Any]) -> int:
