@@ -8,7 +8,7 @@ from typing import Any
 
 from spatialnosql.client_pipelines import PlannedCount, plan_in_client
 from spatialnosql.counting import by_place, listed_stages
-from spatialnosql.cursor import planned_steps, unchanged_reason, why_unreadable
+from spatialnosql.cursor import near_limit, planned_steps, unchanged_reason, why_unreadable
 from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.one_moment import wants_one_moment
@@ -75,7 +75,9 @@ def explain_steps(
     plan = yield from planned_steps(collection, info, qos, {**options, "filter": query})
     unreadable = why_unreadable(collection, info, options)
     if not unchanged_reason(options):
-        plan = _with_reason(plan, unreadable or why_not_in_client(query, info, qos))
+        limit = near_limit(options)
+        skip = options.get("skip", 0) if limit else 0
+        plan = _with_reason(plan, unreadable or why_not_in_client(query, info, qos, limit, skip))
     shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
     if isinstance(shared.get("sort"), Sequence):
         shared["sort"] = dict(shared["sort"])

@@ -18,7 +18,8 @@ from spatialnosql.places import places, value_at
 from spatialnosql.reading import Reader
 from spatialnosql.rewrite.plan import Rings
 from spatialnosql.rewrite.ring_geo_near import GeoNearFields
-from spatialnosql.rewrite.ring_near import RING_POINTS, Ring, enough, ring_cover, ring_filter
+from spatialnosql.rewrite.ring_near import RING_POINTS, Ring, ring_cover, ring_filter
+from spatialnosql.rewrite.thinning import enough, fewer_as_it_is
 from spatialnosql.settle import OUT, UNSURE, settle_closely
 from spatialnosql.sphere import ERROR_M, distances_m
 from spatialnosql.steps import Steps, call
@@ -47,11 +48,15 @@ class RingSource:
         self._read = 0  # documents in the ranges asked so far
         self._rounds = 0
         self._done = False
+        self._surely = 0.0  # all documents nearer than this were given
+        self._whole: Mapping[str, Any] | None = None  # once rings take longer than the query as it came
 
     def next_batch(self, *, everything: bool = False) -> Steps[list[Any] | None]:
         """The documents of the next ring."""
         if self._done:
             return None
+        if self._whole is not None:
+            return (yield from self._rest_as_it_came(self._whole))
         rings = self._rings
         if everything and not rings.needed and math.isfinite(rings.max_m):
             self._reach = rings.max_m
@@ -69,11 +74,32 @@ class RingSource:
             self._learn(found.distances)
         else:
             self._widen(surely)
+        return self._given(found)
+
+    def _given(self, found: Measured) -> list[Any]:
+        """Documents as the caller wants them."""
         if self._fields is not None:
             path = self._reader.info.location.split(".")
             for document, distance in zip(found.documents, found.distances, strict=True):
                 self._fields.added(document, distance, value_at(document, path))
         return self._reader.widened.strip(found.documents)
+
+    def _rest_as_it_came(self, whole: Mapping[str, Any]) -> Steps[list[Any]]:
+        """The documents beyond the last ring, by the query as it came."""
+        rings, info = self._rings, self._reader.info
+        # Its limit counts those that were found already, too.
+        documents = yield from call(self._reader.find(whole, None, limit=rings.needed).to_list)
+        found = measured(documents, rings.lng, rings.lat, info.location)
+        self._done = True
+        if found.distances:
+            assert info.histogram is not None
+            far = found.distances[-1] if len(found) == rings.needed else rings.max_m
+            reached = min(far + _MARGIN_M, HALF_EARTH_M)
+            points = ring_cover(rings, reached, info, NOTHING).held
+            info.experience.learn_thinning(rings.thinned_by, min((len(found) + 0.5) / (points + 1.0), 1.0))
+        else:
+            self._learn([])
+        return self._given(found.parted(bisect_left(found.distances, self._surely))[1])
 
     def explained(self) -> Steps[Any]:
         """What the server says of the next ring."""
@@ -150,6 +176,10 @@ class RingSource:
         histogram = info.histogram
         assert histogram is not None
         missing = rings.needed - self._found
+        self._surely = surely
+        if rings.whole is not None and fewer_as_it_is(self._share, missing, histogram):
+            self._whole = rings.whole
+            return
         if 0 < missing <= len(self._held):
             # Whatever else there is, the farthest of those wanted is no farther than this.
             farthest = self._held.distances[missing - 1]

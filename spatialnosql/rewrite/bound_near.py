@@ -26,6 +26,8 @@ from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Filter, NearWindow, Notes
 from spatialnosql.rewrite.predicates import Conjunction, Near, read
+from spatialnosql.rewrite.settled import WITH_PLACE
+from spatialnosql.rewrite.thinning import sooner_by_own_index
 
 MOST_NEEDED = 1000  # more than so many nearest are not bought by widening
 _HALF_EARTH_M = math.pi * EARTH_RADIUS_M
@@ -36,6 +38,9 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     """Add the ranges of the circle, or a window for the nearest few."""
     near = conjunction.near
     if near is None:
+        return conjunction
+    if _sooner_by_own_index(conjunction, context):
+        notes.declined(WITH_PLACE)
         return conjunction
     if near.region is None:
         window = window_for(near, context)
@@ -57,6 +62,13 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     notes.applied("bound_near", f"the circle covered by {len(covering.outer)} ranges")
     notes.covers.append(covering)
     return Conjunction(conjunction.predicates, near, [*conjunction.others, extra])
+
+
+def _sooner_by_own_index(conjunction: Conjunction, context: Context) -> bool:
+    histogram, needed = context.info.histogram, context.limit + context.skip
+    if not context.limit or histogram is None:
+        return False
+    return sooner_by_own_index(tuple(conjunction.others), needed, context.info, histogram)
 
 
 def near_cover(region: Region, conjunction: Conjunction, context: Context) -> Cover:

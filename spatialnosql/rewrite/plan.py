@@ -142,6 +142,9 @@ class Rings:
     hint: str | None
     thinned_by: bytes = b""  # by which conditions, for what is learnt of them
     max_ranges: int | None = None  # in one ring, as the caller wants it
+    whole: Filter | None = (
+        None  # the query as it came, where an index of the user's own may find the rest sooner
+    )
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,9 @@ def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | No
     return _remembered(info, filter, ("count", qos), make)
 
 
-def why_not_in_client(filter: Mapping[str, Any], info: CollectionInfo, qos: QoS) -> str | None:
+def why_not_in_client(
+    filter: Mapping[str, Any], info: CollectionInfo, qos: QoS, limit: int = 0, skip: int = 0
+) -> str | None:
     """Why the client could take no part in a query, whatever it would save; None if it could, or nothing is spatial."""
     if not _may_rewrite(info, qos):
         return None
@@ -95,7 +97,7 @@ def why_not_in_client(filter: Mapping[str, Any], info: CollectionInfo, qos: QoS)
     except SpatialNoSQLError:
         return None  # `rewrite` meets the same, and says why
     if conjunction.near is not None:
-        return why_not_rings(conjunction, info, qos)
+        return why_not_rings(conjunction, Context(info, qos, limit, skip))
     return why_not_settled(conjunction, info, qos) if conjunction.predicates else None
 
 

@@ -10,21 +10,18 @@ conditions on the location become one cover of their intersection.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from spatialnosql.cover import NOTHING
-from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.cost import ORIGINAL, SERVER, Load, estimate, test_ms
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
-from spatialnosql.rewrite.settled import region_of
+from spatialnosql.rewrite.settled import WITH_PLACE, found_with_place, region_of
 
 
 def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
     """Replace the predicates of a conjunction, unless that would cost more than it saves."""
-    predicates = conjunction.predicates
+    predicates, info = conjunction.predicates, context.info
     notes.answered = None  # what a branch may have said of itself
     if not predicates or conjunction.near is not None:
         return conjunction
@@ -32,8 +29,10 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
         # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
         notes.declined("the documents are named by their _id")
         return conjunction
-    region, info = region_of(conjunction), context.info
-    costs = info.costs
+    if found_with_place(conjunction.others, info):
+        notes.declined(WITH_PLACE)
+        return conjunction
+    region, costs = region_of(conjunction), info.costs
     # A point of the boundary is read and tested by a server: a range is cheap beside a few of those.
     tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, info)
     covering = cover_of(region, context, costs.range_ms / tested_ms)
@@ -47,9 +46,6 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
             f"({estimates[SERVER]:.1f} ms against {estimates[ORIGINAL]:.1f} ms)"
         )
         return conjunction
-    if _found_with_place(conjunction, info):
-        # The planner uses that index only where the shape stays a condition of its own, with the ranges beside it.
-        covering = replace(covering, interior=NOTHING, boundary=covering.outer)
     gh = info.gh
     tests = [predicate.condition for predicate in predicates]
     parts: list[dict[str, Any]] = conditions(covering.interior, gh)
@@ -69,15 +65,6 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     if estimates is not None:
         notes.estimates.append(estimates)
     return Conjunction([], None, [any_of(parts, gh), *conjunction.others])
-
-
-def _found_with_place(conjunction: Conjunction, info: CollectionInfo) -> bool:
-    """Whether an index of the user's own finds documents by the location and another condition together."""
-    fields = {key for other in conjunction.others for key in other}
-    return any(
-        index.keys[0][0] == info.location and fields & {key for key, _ in index.keys}
-        for index in info.indexes
-    )
 
 
 def _names_documents(condition: Any) -> bool:

@@ -28,9 +28,10 @@ from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, encoded_as, snapshot
-from spatialnosql.rewrite.plan import Context, Filter, Plan, QoS, Rings
+from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
-from spatialnosql.rewrite.settled import indexed_fields, why_not_settled
+from spatialnosql.rewrite.settled import WITH_PLACE, found_with_place, indexed_fields, why_not_settled
+from spatialnosql.rewrite.thinning import enough, key_of, share_of, sooner_by_own_index
 
 RING_POINTS = 20_000
 """A ring is made to hold no more points than about this: it is sorted in memory."""
@@ -59,7 +60,7 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
     """The plan for a near; None where only the server's machinery will do."""
     near = conjunction.near
     assert near is not None
-    if why_not_rings(conjunction, context.info, context.qos) is not None:
+    if why_not_rings(conjunction, context) is not None:
         return None
     rings = rings_of(near, conjunction, filter, context)
     what = f"the nearest {rings.needed}" if rings.needed else "all"
@@ -79,17 +80,24 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
     )
 
 
-def why_not_rings(conjunction: Conjunction, info: CollectionInfo, qos: QoS) -> str | None:
-    """Why a near cannot go by rings; None if it can."""
-    near = conjunction.near
+def why_not_rings(conjunction: Conjunction, context: Context) -> str | None:
+    """Why a near cannot go by rings, or had better not; None if it can."""
+    near, info, qos = conjunction.near, context.info, context.qos
     assert near is not None
     if not near.spherical or not info.nears_on_sphere:
         return "the server does not measure it on a sphere"
     if qos.form == "server":
         return "the servers' form was asked for"
     # A condition with an index of its own is no reason here: the ranges are not hinted then.
-    others = Conjunction(others=[other for other in conjunction.others if not _has_own_index(other, info)])
-    return why_not_settled(others, info, qos)
+    others = [other for other in conjunction.others if not _has_own_index(other, info)]
+    together = [other for other in others if found_with_place([other], info)]
+    why_not = why_not_settled(Conjunction(others=[one for one in others if one not in together]), info, qos)
+    if why_not is None and found_with_place(conjunction.others, info):
+        assert info.histogram is not None  # there are statistics: `why_not_settled` has seen to it
+        conditions, needed = tuple(conjunction.others), context.limit + context.skip
+        if not context.limit or sooner_by_own_index(conditions, needed, info, info.histogram):
+            return WITH_PLACE
+    return why_not
 
 
 def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Context) -> Rings:
@@ -98,8 +106,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
     histogram = info.histogram
     assert histogram is not None
     others = tuple(conjunction.others)
-    thinned_by = _key(others)
-    share = max(info.experience.thinning(thinned_by), 1e-6) if others else 1.0
+    share = share_of(others, info)
     points = min(enough(needed) / share, RING_POINTS) if needed else FIRST_POINTS
     known = remembered_radius_m(near.lng, near.lat, points, histogram)
     if known is None and _all_in_one(near, points, histogram):
@@ -123,8 +130,9 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         else {},
         _end_tests(near, filter, info),
         None if own_index else info.gh_index,
-        thinned_by,
+        key_of(others),
         context.qos.max_ranges,
+        _as_it_came(filter) if found_with_place(others, info) else None,
     )
 
 
@@ -137,10 +145,15 @@ def _end_tests(near: Near, filter: Filter, info: CollectionInfo) -> Filter:
         asked = with_distance(filter, near.min_distance_m + 1.0, info.location)
     else:
         asked = filter
+    return _as_it_came(asked)
+
+
+def _as_it_came(filter: Filter) -> Filter:
+    """A filter as it is now, whatever its owner does to it."""
     try:
-        return encoded_as(bson.encode(asked))
+        return encoded_as(bson.encode(filter))
     except (InvalidDocument, OverflowError, TypeError, ValueError):
-        copied: Filter = snapshot(asked)  # only the caller's codec can encode it
+        copied: Filter = snapshot(filter)  # only the caller's codec can encode it
         return copied
 
 
@@ -154,11 +167,6 @@ def _all_in_one(near: Near, points: float, histogram: Histogram) -> bool:
         and block[1] >= near.max_distance_m
         and block[0].held(histogram) <= points + _SOONER_READ
     )
-
-
-def enough(needed: int) -> float:
-    """How many points a ring should hold in the mean, that `needed` are found: points come in clumps."""
-    return needed + 2.0 * math.sqrt(needed) + 3.0
 
 
 def ring_cover(rings: Rings, reach_m: float, info: CollectionInfo, known: Ranges) -> Ring:
@@ -208,10 +216,3 @@ def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
     return bool(indexed_fields(info) & set(other))
-
-
-def _key(others: tuple[Filter, ...]) -> bytes:
-    try:
-        return b"".join(bson.encode(other) for other in others)
-    except (InvalidDocument, OverflowError, TypeError, ValueError):
-        return b""  # nothing is learnt of conditions that only the caller's codec can encode

@@ -1,0 +1,163 @@
+"""Indexes of the user's own beside ours: what they find sooner stays theirs, with the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from places import Setup, make_collection
+from pymongo import MongoClient
+from spies import answers_of
+
+from spatialnosql import nearest
+from spatialnosql.analyze import analyze
+from spatialnosql.collection import SpatialCollection
+from spatialnosql.experience import Experience
+from spatialnosql.geohash import points_to_strings
+from spatialnosql.info import CollectionInfo
+from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.rewrite.thinning import fewer_as_it_is, share_of
+from spatialnosql.steps import run
+from spatialnosql.testing import assert_same_documents
+
+DATABASE = "test_own_indexes"
+SIZE = 40_000
+RARE, UNCOMMON, COMMON, NONE = 1, 2, 3, 4  # 20, 2,000 and the rest of all documents, and no document
+RING = [[2.30, 48.83], [2.40, 48.82], [2.41, 48.89], [2.33, 48.90], [2.30, 48.83]]
+WITHIN = {"loc": {"$geoWithin": {"$geometry": {"type": "Polygon", "coordinates": [RING]}}}}
+INDEXES: dict[str, list[tuple[str, Any]]] = {
+    "place first": [("loc", "2dsphere"), ("kind", 1)],
+    "place last": [("kind", 1), ("loc", "2dsphere")],
+    "geohash first": [("gh", 1), ("kind", 1)],
+    "alone": [("kind", 1)],
+}
+WITH_PLACE = ("place first", "place last")
+
+
+@pytest.fixture(scope="module")
+def collections(client: MongoClient[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    client.drop_database(DATABASE)
+    rng = np.random.default_rng(1)
+    lng, lat = 2.35 + rng.normal(0, 0.05, SIZE), 48.86 + rng.normal(0, 0.03, SIZE)
+    kinds = np.full(SIZE, COMMON)
+    kinds[:2_000], kinds[:20] = UNCOMMON, RARE
+    rows = zip(
+        lng.tolist(), lat.tolist(), points_to_strings(lng, lat).tolist(), rng.permutation(kinds), strict=True
+    )
+    content = [
+        {"_id": n, "n": n, "loc": {"type": "Point", "coordinates": [x, y]}, "gh": gh, "kind": int(kind)}
+        for n, (x, y, gh, kind) in enumerate(rows)
+    ]
+    made = {}
+    for name, keys in INDEXES.items():
+        made[name] = make_collection(client[DATABASE], name.replace(" ", "_"), Setup(), content)
+        made[name].create_index(keys)
+        analyze(made[name])
+    yield made
+    client.drop_database(DATABASE)
+    metadata_collection(client[DATABASE]["any"]).delete_many({"_id": {"$regex": f"^{DATABASE}[.]"}})
+
+
+def fresh(collection: Any) -> SpatialCollection:
+    """The collection, and nobody has asked it anything yet."""
+    info = run(load_info(collection))
+    return SpatialCollection(
+        collection, info=replace(info, experience=Experience(), plans=type(info.plans)())
+    )
+
+
+@pytest.mark.parametrize("kind", [RARE, UNCOMMON, COMMON])
+@pytest.mark.parametrize("name", INDEXES)
+def test_areas_read_no_more_than_as_they_are(name: str, kind: int, collections: dict[str, Any]) -> None:
+    plain, asked = collections[name], {**WITHIN, "kind": kind}
+    expected = list(plain.find(asked))
+    for spatial in (fresh(plain), fresh(plain).with_qos(form="client"), fresh(plain).with_qos(form="server")):
+        assert_same_documents(expected, list(spatial.find(asked)), key="n", at_least=5)
+        assert spatial.count_documents(asked) == len(expected)
+    for count in ({}, {"count": True}):
+        explained = fresh(plain).explain(asked, **count)
+        assert explained.plan.rewritten is (name not in WITH_PLACE)
+        if explained.rewritten is not None:
+            assert explained.rewritten.docs <= 1.2 * explained.original.docs + 20
+            assert explained.rewritten.keys <= 1.2 * explained.original.keys + 20
+        else:
+            assert any("by the place and another condition" in reason for reason in explained.plan.reasons)
+
+
+def near(place: list[float], kind: int, **limits: float) -> dict[str, Any]:
+    point = {"type": "Point", "coordinates": place}
+    return {"loc": {"$nearSphere": {"$geometry": point, **limits}}, "kind": kind}
+
+
+@pytest.mark.parametrize("kind", [RARE, UNCOMMON, COMMON, NONE])
+@pytest.mark.parametrize("name", INDEXES)
+def test_the_nearest_of_a_kind(name: str, kind: int, collections: dict[str, Any]) -> None:
+    """From the same collection three times, which has learnt something by then; and from one that knows nothing."""
+    plain, rng = collections[name], np.random.default_rng(kind)
+    for limits in ({}, {"$maxDistance": 3_000.0}, {"$minDistance": 1_500.0}):
+        for limit, skip in ((1, 0), (10, 0), (4, 3)):
+            spatial = fresh(plain)
+            for _ in range(3):
+                place = [2.35 + float(rng.normal(0, 0.03)), 48.86 + float(rng.normal(0, 0.02))]
+                asked = near(place, kind, **limits)
+                expected = [one["_id"] for one in plain.find(asked, limit=limit, skip=skip)]
+                for one in (spatial, fresh(plain)):
+                    assert [d["_id"] for d in one.find(asked, limit=limit, skip=skip)] == expected
+                stage = {"near": asked["loc"]["$nearSphere"]["$geometry"], "key": "loc", "distanceField": "d"}
+                stage |= {key[1:]: value for key, value in limits.items()} | {"query": {"kind": kind}}
+                pipeline = [{"$geoNear": stage}, *([{"$skip": skip}] if skip else []), {"$limit": limit}]
+                assert list(spatial.aggregate(pipeline)) == list(plain.aggregate(pipeline))
+
+
+@pytest.mark.parametrize("name", WITH_PLACE)
+def test_what_is_rare_is_left_to_the_index_that_finds_it(
+    name: str, collections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, asked = collections[name], near([2.35, 48.86], RARE)
+    spatial = fresh(plain)
+    assert spatial.plan(asked, limit=10).rings is not None  # nobody knows yet that it is rare
+    rings = answers_of(monkeypatch, nearest, "ring_filter")
+    expected = list(plain.find(asked, limit=10))
+    assert list(spatial.find(asked, limit=10)) == expected
+    assert 0 < len(rings) <= 3  # and the rest as it came, instead of reading everything around
+    assert share_of(({"kind": RARE},), spatial._info) == pytest.approx(20 / SIZE, rel=0.9)  # type: ignore[arg-type]
+    for plan in (spatial.plan(asked, limit=10), spatial.explain(asked, limit=10).plan):
+        assert not plan.rewritten
+        assert any("by the place and another condition" in reason for reason in plan.reasons)
+    stage = {
+        "$geoNear": {"near": asked["loc"]["$nearSphere"]["$geometry"], "key": "loc", "query": {"kind": RARE}}
+    }
+    assert list(spatial.aggregate([stage, {"$limit": 10}])) == expected
+    # What is common is still found around the place, and all of a kind by the index.
+    assert spatial.plan(near([2.35, 48.86], COMMON), limit=10).rings is not None
+    assert spatial.plan(asked).rings is None
+    within = near([2.35, 48.86], RARE, **{"$maxDistance": 2_000.0})
+    assert spatial.plan(within).rules == ("bound_near",)
+    assert list(spatial.find(within)) == list(plain.find(within))
+
+
+def test_documents_given_before_do_not_come_again(
+    collections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ring has brought some; the rest comes by the query as it was, beyond that ring, in batches as wanted."""
+    plain = collections["place last"]
+    monkeypatch.setattr(nearest, "fewer_as_it_is", lambda share, missing, histogram: True)
+    for place in plain.find({"kind": UNCOMMON}).limit(6):
+        asked = near(place["loc"]["coordinates"], UNCOMMON)
+        expected = [one["_id"] for one in plain.find(asked, limit=200)]
+        spatial = fresh(plain)
+        rings = answers_of(monkeypatch, nearest, "ring_filter")
+        found = [one["_id"] for one in spatial.find(asked, limit=200, batch_size=7)]
+        assert (found, len(rings)) == (expected, 1)
+        assert [one["_id"] for one in spatial.find(asked, limit=20, skip=150)] == expected[150:170]
+
+
+def test_fewer_as_it_is(collections: dict[str, Any]) -> None:
+    info: CollectionInfo = run(load_info(collections["alone"]))
+    assert info.histogram is not None
+    assert not fewer_as_it_is(1.0, 10, info.histogram)
+    assert not fewer_as_it_is(0.1, 10, info.histogram)
+    assert fewer_as_it_is(0.001, 10, info.histogram)
