@@ -66,6 +66,8 @@ KINDS = (
     Kind("k1", 1, None, 80),
     Kind("k10", 10, None, 80),
     Kind("k100", 100, None, 80),
+    Kind("k1000", 1_000, None, 24),
+    Kind("k10000", 10_000, None, 8),
     *(
         Kind(f"k{k}_max_{name}", k, metres, 40)
         for k in (1, 10, 100)

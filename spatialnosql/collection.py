@@ -183,7 +183,7 @@ class BaseCollection:
         sent = self._sent(plan, options)
         found = int((yield from call(self._collection.count_documents, plan.filter, **sent)))
         if plan.answered is not None and not options.keys() & {"skip", "limit"}:
-            info.learn(plan.answered.cover, found, plan.answered.least, plan.answered.most)
+            plan.answered.learn(info, found)
         return found
 
     def _pruned_count(self, filter: Any, info: CollectionInfo, options: dict[str, Any]) -> Steps[int | None]:

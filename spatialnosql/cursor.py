@@ -222,7 +222,7 @@ class BaseCursor:
         answered, actual = plan.answered, self._actual
         if answered is None or self._options.get("limit") or self._options.get("skip"):
             return None
-        return lambda: info.learn(answered.cover, actual.retrieved, answered.least, answered.most)
+        return lambda: answered.learn(info, actual.retrieved)
 
     def _ended(self) -> None:
         """All documents were read."""

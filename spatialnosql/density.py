@@ -31,6 +31,11 @@ _COARSEST = 20  # blocks of cells up to 40 km
 _FEW = 128  # so few cells are sooner gone through one by one
 
 
+def enough(needed: int) -> float:
+    """How many points a ring should hold in the mean, that `needed` are found: points come in clumps."""
+    return needed + 2.0 * math.sqrt(needed) + 3.0
+
+
 def radius_m(lng: float, lat: float, wanted: float, histogram: Histogram, *, beyond_m: float = 0.0) -> float:
     """The radius within which so many points are expected that are not nearer than `beyond_m`.
 

@@ -46,6 +46,17 @@ class Experience:
         """The share of points that met other conditions of a near query the last time; 1 if never seen."""
         return self._factors.get(conditions, 1.0)
 
+    def knows(self, conditions: Hashable) -> bool:
+        """Whether it was ever seen what share of points meets some conditions."""
+        return conditions in self._factors
+
+    def learn_share(self, conditions: Hashable, share: float) -> None:
+        """The same as `learn_thinning` by a query whose plan goes by it: if that is news, plans are void."""
+        known = self._factors.get(conditions)
+        if known is None or not 1 / TOLERATED <= share / known <= TOLERATED:
+            self._put(conditions, share)
+            self.version += 1
+
     def learn_thinning(self, conditions: Hashable, share: float) -> None:
         """Take note of the share of points that met the conditions."""
         self._put(conditions, share)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from spatialnosql.cover import NOTHING, Ranges
-from spatialnosql.density import HALF_EARTH_M, learn_radius, radius_m
+from spatialnosql.density import HALF_EARTH_M, enough, learn_radius, radius_m
 from spatialnosql.geohash import strings_to_cells
 from spatialnosql.places import places, value_at
 from spatialnosql.reading import Reader
+from spatialnosql.rewrite.own_indexes import fewer_in_all
 from spatialnosql.rewrite.plan import Rings
 from spatialnosql.rewrite.ring_geo_near import GeoNearFields
 from spatialnosql.rewrite.ring_near import RING_POINTS, Ring, ring_cover, ring_filter
-from spatialnosql.rewrite.thinning import enough, fewer_as_it_is
 from spatialnosql.settle import OUT, UNSURE, settle_closely
 from spatialnosql.sphere import ERROR_M, distances_m
 from spatialnosql.steps import Steps, call
@@ -177,7 +177,7 @@ class RingSource:
         assert histogram is not None
         missing = rings.needed - self._found
         self._surely = surely
-        if rings.whole is not None and fewer_as_it_is(self._share, missing, histogram):
+        if rings.whole is not None and fewer_in_all(self._share, missing, histogram):
             self._whole = rings.whole
             return
         if 0 < missing <= len(self._held):

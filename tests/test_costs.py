@@ -25,6 +25,7 @@ from spatialnosql.rewrite.cost import (
     shape_ms,
     test_ms,
 )
+from spatialnosql.rewrite.own_indexes import key_of
 from spatialnosql.rewrite.planning import plan_count, plan_find
 
 test_ms.__test__ = False  # type: ignore[attr-defined]
@@ -79,7 +80,7 @@ def test_estimates_grow_with_what_they_count() -> None:
     region = within_to_region({"$geometry": {"type": "Polygon", "coordinates": [SQUARE]}})
     info = known()
     covering = cover(region, weights=info.histogram)
-    find, count = estimate(covering, region, info), estimate_count(covering, region, info, fetched=False)
+    find, count = estimate(covering, region, info), estimate_count(covering, region, info, others=())
     assert find is not None
     assert count is not None
     servers, ours = {ORIGINAL, SERVER}, {CLIENT, ONE_SCAN}
@@ -99,20 +100,30 @@ def test_estimates_grow_with_what_they_count() -> None:
         dearer = replace(info, costs=replace(Costs(), **{name: 2.0}))
         for before, after, grown in (
             (find, estimate(covering, region, dearer), of_finds),
-            (count, estimate_count(covering, region, dearer, fetched=False), of_counts),
+            (count, estimate_count(covering, region, dearer, others=()), of_counts),
         ):
             assert after is not None
             assert {form for form in before if after[form] > before[form]} == grown & set(before), name
             assert all(after[form] >= before[form] for form in before)
     limited = estimate(covering, region, info, limit=10)
-    fetched = estimate_count(covering, region, info, fetched=True)
+    fetched = estimate_count(covering, region, info, others=({"kind": "cafe"},))
     assert limited is not None
     assert fetched is not None
     assert all(limited[form] < find[form] for form in find)
     assert fetched[CLIENT] > count[CLIENT]
     assert fetched[ORIGINAL] == count[ORIGINAL]
+    # An index of the user's own is as dear as what it finds in all of the collection.
+    own = known(indexes=(*info.indexes, Index("kind_1", (("kind", 1),))))
+    own.experience.learn_share(key_of([{"kind": "cafe"}]), 0.001)
+    for before, after in (
+        (find, estimate(covering, region, own, others=({"kind": "cafe"},))),
+        (fetched, estimate_count(covering, region, own, others=({"kind": "cafe"},))),
+    ):
+        assert after is not None
+        assert after[ORIGINAL] < before[ORIGINAL] / 10
+        assert all(after[form] == before[form] for form in before if form != ORIGINAL)
     assert estimate(covering, region, known(histogram=None)) is None
-    assert estimate_count(covering, region, known(histogram=None), fetched=False) is None
+    assert estimate_count(covering, region, known(histogram=None), others=()) is None
 
 
 def test_the_load_is_the_points_of_the_cover_on_the_shards_that_hold_it() -> None:

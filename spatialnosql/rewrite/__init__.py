@@ -15,11 +15,11 @@ from spatialnosql.rewrite.bound_geo_near import bound_geo_near
 from spatialnosql.rewrite.bound_near import beside, bound_near
 from spatialnosql.rewrite.cost import SERVER, predicted_shards
 from spatialnosql.rewrite.fragments import all_of
+from spatialnosql.rewrite.own_indexes import fields_behind_gh, fields_of, may_be_rare
 from spatialnosql.rewrite.plan import Context, NearWindow, Notes, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.replace_regions import replace_regions
 from spatialnosql.rewrite.rewrite_branches import rewrite_branches
-from spatialnosql.rewrite.settled import indexed_fields
 
 __all__ = [
     "PIPELINE_RULES",
@@ -170,12 +170,13 @@ def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
 
 
 def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str | None:
-    """The ``gh`` index, unless a near needs its own or another condition may have a better one."""
+    """The ``gh`` index, unless a near needs its own or another condition has or may have a better one."""
     if "bound_near" in notes.rules:
         return None
     conjunction = read(filter, info)
-    fields = {key for other in conjunction.others for key in other}
-    if fields & indexed_fields(info) or _has_text(filter):
+    others = tuple(conjunction.others)
+    own = fields_of(others) & fields_behind_gh(info) or may_be_rare(others, info)
+    if own or _has_text(filter):
         notes.reasons.append("no hint: another condition has an index of its own")
         return None
     return info.gh_index

@@ -22,6 +22,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.outline import outline_of
 from spatialnosql.region import Region
 from spatialnosql.rewrite.cost import CLIENT, ORIGINAL, SPILL, predicted_shards
+from spatialnosql.rewrite.own_indexes import own_index_ms
 from spatialnosql.rewrite.plan import Answered, Context, Filter, Plan, Settled, UnreadShape
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.settled import region_of, why_not_settled, within
@@ -53,6 +54,8 @@ def ask_outline(filter: Filter, context: Context, *, counted: bool = False) -> P
     inside = held * outline.filled
     wanted = min(inside, float(context.limit + context.skip)) if context.limit else inside
     estimates = _estimates(ranges, held, wanted, outline.vertices, info, **kind)
+    test_ms = info.costs.test_ms + outline.vertices * info.costs.vertex_ms
+    estimates[ORIGINAL] = min(estimates[ORIGINAL], own_index_ms(others, info, test_ms))
     form = min(estimates, key=lambda form: estimates[form])
     if form == COVER:
         return None

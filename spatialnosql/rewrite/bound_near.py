@@ -24,10 +24,9 @@ from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
+from spatialnosql.rewrite.own_indexes import WITH_PLACE, nearest_by_own_index
 from spatialnosql.rewrite.plan import Context, Filter, NearWindow, Notes
 from spatialnosql.rewrite.predicates import Conjunction, Near, read
-from spatialnosql.rewrite.settled import WITH_PLACE
-from spatialnosql.rewrite.thinning import sooner_by_own_index
 
 MOST_NEEDED = 1000  # more than so many nearest are not bought by widening
 _HALF_EARTH_M = math.pi * EARTH_RADIUS_M
@@ -39,7 +38,7 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     near = conjunction.near
     if near is None:
         return conjunction
-    if _sooner_by_own_index(conjunction, context):
+    if _by_own_index(conjunction, context):
         notes.declined(WITH_PLACE)
         return conjunction
     if near.region is None:
@@ -64,11 +63,11 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     return Conjunction(conjunction.predicates, near, [*conjunction.others, extra])
 
 
-def _sooner_by_own_index(conjunction: Conjunction, context: Context) -> bool:
+def _by_own_index(conjunction: Conjunction, context: Context) -> bool:
     histogram, needed = context.info.histogram, context.limit + context.skip
     if not context.limit or histogram is None:
         return False
-    return sooner_by_own_index(tuple(conjunction.others), needed, context.info, histogram)
+    return nearest_by_own_index(tuple(conjunction.others), needed, context.info, histogram)
 
 
 def near_cover(region: Region, conjunction: Conjunction, context: Context) -> Cover:

@@ -14,8 +14,8 @@ from spatialnosql.cover import Cover, Ranges
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import EdgeRegion, IntersectionRegion, MirroredRegion, Region, UnionRegion
-from spatialnosql.rewrite.plan import Answered
-from spatialnosql.rewrite.predicates import Conjunction
+from spatialnosql.rewrite.own_indexes import fields_of, key_of, leading_fields, own_index_ms
+from spatialnosql.rewrite.plan import Answered, Filter
 
 ORIGINAL, SERVER, CLIENT = "original", "server", "client"
 ONE_SCAN = "client, in one scan"
@@ -23,11 +23,18 @@ SPILL = 1.15  # MongoDB's own covering of a shape holds about this many times th
 
 
 def estimate(
-    cover: Cover, region: Region, info: CollectionInfo, *, limit: int = 0, load: Load | None = None
+    cover: Cover,
+    region: Region,
+    info: CollectionInfo,
+    *,
+    limit: int = 0,
+    load: Load | None = None,
+    others: tuple[Filter, ...] = (),
 ) -> dict[str, float] | None:
     """The milliseconds of a find in each form; None without statistics.
 
-    `limit` is what it wants at most; 0 = all. `load` is the cover's, where it is known already.
+    `limit` is what it wants at most; 0 = all. `load` is the cover's, where it is known already. `others` are conditions
+    beside those on the location, for which the servers may have an index.
     """
     if info.histogram is None:
         return None
@@ -40,9 +47,12 @@ def estimate(
     read = costs.key_ms + costs.fetch_ms
     wanted = load.inside * costs.return_ms
     return {
-        ORIGINAL: costs.command_ms
-        + load.shards * (costs.shard_ms + shape)
-        + share * (load.inside * SPILL * (read + test) + wanted),
+        ORIGINAL: min(
+            costs.command_ms
+            + load.shards * (costs.shard_ms + shape)
+            + share * (load.inside * SPILL * (read + test) + wanted),
+            own_index_ms(others, info, test),
+        ),
         SERVER: costs.command_ms
         + seeks
         + (load.asked * shape if len(cover.boundary) else 0.0)
@@ -54,24 +64,31 @@ def estimate(
 
 
 def estimate_count(
-    cover: Cover, region: Region, info: CollectionInfo, *, fetched: bool, load: Load | None = None
+    cover: Cover,
+    region: Region,
+    info: CollectionInfo,
+    *,
+    load: Load | None = None,
+    others: tuple[Filter, ...] = (),
 ) -> dict[str, float] | None:
     """The milliseconds of a count in each form, the last one in one command or in two; None without statistics.
 
-    `fetched`: there are other conditions, so the index alone does not do. `load` is the cover's, where it is known.
+    With `others`, conditions beside those on the location, the index alone does not do. `load` is the cover's, where it
+    is known.
     """
     if info.histogram is None:
         return None
     costs, load = info.costs, load or Load.of(cover, info, info.histogram)
     test, shape = test_ms(region, info), shape_ms(region, info)
-    key = costs.key_ms + (costs.fetch_ms if fetched else 0.0)
+    key = costs.key_ms + (costs.fetch_ms if others else 0.0)
     read = costs.key_ms + costs.fetch_ms
     ranges = len(cover.interior) + len(cover.boundary)
     two = bool(len(cover.interior)) + bool(len(cover.boundary))
     return {
-        ORIGINAL: costs.command_ms
-        + load.shards * (costs.shard_ms + shape)
-        + load.inside * SPILL * (read + test),
+        ORIGINAL: min(
+            costs.command_ms + load.shards * (costs.shard_ms + shape) + load.inside * SPILL * (read + test),
+            own_index_ms(others, info, test),
+        ),
         SERVER: costs.command_ms
         + load.asked * (costs.shard_ms + ranges * costs.range_ms + (shape if len(cover.boundary) else 0.0))
         + load.outer * read
@@ -118,11 +135,14 @@ class Load:
         """All points in the cover."""
         return self.interior + self.boundary
 
-    def answered(self, cover: Cover, conjunction: Conjunction, info: CollectionInfo) -> Answered | None:
-        """What the servers' own answer can tell of the statistics; None if it tells of more than the place."""
-        if conjunction.others or info.unhashed:
+    def answered(self, cover: Cover, others: tuple[Filter, ...], info: CollectionInfo) -> Answered | None:
+        """What there is to be learnt from the servers' own answer; None if nothing."""
+        if info.unhashed:
             return None
-        return Answered(cover, self.interior, self.outer)
+        if not others:
+            return Answered(cover, self.interior, self.outer)
+        indexed = fields_of(others) & leading_fields(info)
+        return Answered(cover, self.interior, self.outer, key_of(others)) if indexed else None
 
     @property
     def inside(self) -> float:

@@ -12,6 +12,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Region
 
 Filter: TypeAlias = Mapping[str, Any]
+_FEWEST_POINTS = 20  # of fewer it cannot be told what share of them meets a condition
 Pipeline: TypeAlias = Sequence[Mapping[str, Any]]
 
 
@@ -110,6 +111,15 @@ class Answered:
     cover: Cover
     least: float
     most: float
+    conditions: bytes = b""  # what else is asked of them, for what is learnt of that
+
+    def learn(self, info: CollectionInfo, seen: int) -> None:
+        """Take note of how many there were."""
+        if not self.conditions:
+            info.learn(self.cover, seen, self.least, self.most)
+        elif self.most >= _FEWEST_POINTS:
+            share = (seen + 0.5) / ((self.least + self.most) / 2 + 1.0)
+            info.experience.learn_share(self.conditions, min(share, 1.0))
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,14 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
         return found
     conjunction, region, covering, load = found
     info = context.info
-    estimates = estimate(covering, region, info, limit=context.limit + context.skip, load=load)
+    estimates = estimate(
+        covering,
+        region,
+        info,
+        limit=context.limit + context.skip,
+        load=load,
+        others=tuple(conjunction.others),
+    )
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form == CLIENT:
@@ -129,7 +136,7 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     if found is None or isinstance(found, Plan):
         return None if found is None or found.rings else found
     conjunction, region, covering, load = found
-    estimates = estimate_count(covering, region, context.info, fetched=bool(conjunction.others), load=load)
+    estimates = estimate_count(covering, region, context.info, load=load, others=tuple(conjunction.others))
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form in (CLIENT, ONE_SCAN):
@@ -180,7 +187,7 @@ def _as_it_is(
         filter=filter,
         reasons=(reason,),
         estimates_ms=estimates,
-        answered=load.answered(covering, conjunction, info),
+        answered=load.answered(covering, tuple(conjunction.others), info),
     )
 
 

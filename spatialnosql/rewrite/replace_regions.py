@@ -14,9 +14,10 @@ from typing import Any
 
 from spatialnosql.rewrite.cost import ORIGINAL, SERVER, Load, estimate, test_ms
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
+from spatialnosql.rewrite.own_indexes import WITH_PLACE, why_not_by_ranges
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
-from spatialnosql.rewrite.settled import WITH_PLACE, found_with_place, region_of
+from spatialnosql.rewrite.settled import region_of
 
 
 def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
@@ -29,16 +30,22 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
         # Every range times every _id would be a seek of its own: seconds, where the _id alone takes none.
         notes.declined("the documents are named by their _id")
         return conjunction
-    if found_with_place(conjunction.others, info):
-        notes.declined(WITH_PLACE)
+    others = tuple(conjunction.others)
+    why_not = why_not_by_ranges(others, info, context.qos)
+    if why_not == WITH_PLACE:
+        notes.declined(why_not)
         return conjunction
     region, costs = region_of(conjunction), info.costs
     # A point of the boundary is read and tested by a server: a range is cheap beside a few of those.
     tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, info)
     covering = cover_of(region, context, costs.range_ms / tested_ms)
     load = None if info.histogram is None else Load.of(covering, info, info.histogram)
-    estimates = estimate(covering, region, info, limit=context.limit + context.skip, load=load)
-    notes.answered = load.answered(covering, conjunction, info) if load is not None else None
+    limit = context.limit + context.skip
+    estimates = estimate(covering, region, info, limit=limit, load=load, others=others)
+    notes.answered = load.answered(covering, others, info) if load is not None else None
+    if why_not is not None:
+        notes.declined(why_not)  # and the answer will tell
+        return conjunction
     by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
     if by_cost and estimates is not None and estimates[SERVER] >= estimates[ORIGINAL]:
         notes.declined(

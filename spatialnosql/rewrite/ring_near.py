@@ -20,7 +20,7 @@ from bson.errors import InvalidDocument
 
 from spatialnosql.block import block_around
 from spatialnosql.cover import NOTHING, Ranges, cover
-from spatialnosql.density import radius_m, remembered_radius_m
+from spatialnosql.density import enough, radius_m, remembered_radius_m
 from spatialnosql.geometry import EARTH_RADIUS_M, near_to_region
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
@@ -28,10 +28,21 @@ from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, encoded_as, snapshot
+from spatialnosql.rewrite.own_indexes import (
+    WITH_PLACE,
+    fewer_in_all,
+    fields_behind_gh,
+    fields_of,
+    found_with_place,
+    key_of,
+    leading_fields,
+    may_be_rare,
+    nearest_by_own_index,
+    share_of,
+)
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
 from spatialnosql.rewrite.predicates import Conjunction, Near
-from spatialnosql.rewrite.settled import WITH_PLACE, found_with_place, indexed_fields, why_not_settled
-from spatialnosql.rewrite.thinning import enough, key_of, share_of, sooner_by_own_index
+from spatialnosql.rewrite.settled import why_not_settled
 
 RING_POINTS = 20_000
 """A ring is made to hold no more points than about this: it is sorted in memory."""
@@ -92,10 +103,10 @@ def why_not_rings(conjunction: Conjunction, context: Context) -> str | None:
     others = [other for other in conjunction.others if not _has_own_index(other, info)]
     together = [other for other in others if found_with_place([other], info)]
     why_not = why_not_settled(Conjunction(others=[one for one in others if one not in together]), info, qos)
-    if why_not is None and found_with_place(conjunction.others, info):
+    if why_not is None and qos.form == "cheapest" and found_with_place(conjunction.others, info):
         assert info.histogram is not None  # there are statistics: `why_not_settled` has seen to it
         conditions, needed = tuple(conjunction.others), context.limit + context.skip
-        if not context.limit or sooner_by_own_index(conditions, needed, info, info.histogram):
+        if not context.limit or nearest_by_own_index(conditions, needed, info, info.histogram):
             return WITH_PLACE
     return why_not
 
@@ -114,7 +125,6 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
     else:
         radius = radius_m(near.lng, near.lat, points, histogram, beyond_m=near.min_distance_m)
         first = min(radius, near.max_distance_m)
-    own_index = any(_has_own_index(other, info) for other in others)
     return Rings(
         near.lng,
         near.lat,
@@ -129,7 +139,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         if conjunction.predicates
         else {},
         _end_tests(near, filter, info),
-        None if own_index else info.gh_index,
+        None if _by_own_index(others, needed, info, histogram) else info.gh_index,
         key_of(others),
         context.qos.max_ranges,
         _as_it_came(filter) if found_with_place(others, info) else None,
@@ -215,4 +225,17 @@ def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
-    return bool(indexed_fields(info) & set(other))
+    return bool(set(other) & (leading_fields(info) | fields_behind_gh(info)))
+
+
+def _by_own_index(
+    others: tuple[Filter, ...], needed: int, info: CollectionInfo, histogram: Histogram
+) -> bool:
+    """Whether the planner had better choose, because an index of the user's own may find the documents of a ring."""
+    fields = fields_of(others)
+    if not fields:
+        return False
+    if fields & fields_behind_gh(info) or may_be_rare(others, info):
+        return True
+    indexed = bool(fields & leading_fields(info))
+    return indexed and fewer_in_all(share_of(others, info), max(needed, 1), histogram)

@@ -7,18 +7,17 @@ lie too near to the border.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from spatialnosql.cover import Ranges
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions
+from spatialnosql.rewrite.own_indexes import fields_behind_gh, why_not_by_ranges
 from spatialnosql.rewrite.plan import Context, Filter, QoS, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 
 _PART = 6.0  # times what a command costs: no part is worth one that takes a shard less
-WITH_PLACE = "an index of the user's own finds by the place and another condition together"
 _DECISIVE = ("_id",)  # conditions that find their documents better than any place does
 
 
@@ -35,29 +34,9 @@ def why_not_settled(conjunction: Conjunction, info: CollectionInfo, qos: QoS) ->
     keys = {str(key) for other in conjunction.others for key in other}
     if any(key in _DECISIVE or key.startswith("$") for key in keys):
         return "other conditions may find their documents better than the place does"
-    if found_with_place(conjunction.others, info):
-        return WITH_PLACE
-    if keys & indexed_fields(info):
-        return "another condition has an index of its own"
-    return None
-
-
-def indexed_fields(info: CollectionInfo) -> set[str]:
-    """The fields by which an index of the user's own may find documents: alone, or within ranges of ``gh``."""
-    leading = {index.keys[0][0] for index in info.indexes}
-    beside = {field for index in info.indexes if index.keys[0][0] == info.gh for field, _ in index.keys}
-    # The index of the shard key has _id too, and finds none by it.
-    return (leading | beside - {"_id"}) - {info.gh, info.location}
-
-
-def found_with_place(others: Iterable[Filter], info: CollectionInfo) -> bool:
-    """Whether an index of the user's own finds documents by the location and one of some conditions together.
-
-    The server uses such an index only for a shape or a near that is sent as a condition of its own.
-    """
-    fields = {key for other in others for key in other}
-    keys = [{key for key, _ in index.keys} for index in info.indexes]
-    return any(info.location in own and fields & own for own in keys)
+    if keys and keys & fields_behind_gh(info) and qos.form != "client":
+        return "another condition has an index of its own together with gh"
+    return why_not_by_ranges(tuple(conjunction.others), info, qos)
 
 
 def region_of(conjunction: Conjunction) -> Region:
