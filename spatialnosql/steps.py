@@ -133,13 +133,13 @@ def _made_together(step: Together) -> list[Any]:
 async def _made_together_async(step: Together) -> list[Any]:
     beside = None if step.work is None else _Beside(step.work)
     found = await asyncio.gather(*map(_made_async, step.calls), return_exceptions=True)
+    if beside is not None:
+        beside.begin()
+        found += await asyncio.gather(asyncio.wrap_future(beside.made), return_exceptions=True)
     for one in found:
         if isinstance(one, BaseException):
             raise one
-    if beside is not None:
-        beside.begin()
-        await asyncio.wrap_future(beside.made)
-    return found
+    return found[: len(step.calls)]
 
 
 class _Beside:

@@ -156,6 +156,8 @@ def test_what_is_rare_is_left_to_the_index_that_finds_it(
         "$geoNear": {"near": asked["loc"]["$nearSphere"]["$geometry"], "key": "loc", "query": {"kind": RARE}}
     }
     assert list(spatial.aggregate([stage, {"$limit": 10}])) == expected
+    assert not spatial.explain([stage, {"$limit": 10}]).plan.rewritten
+    assert spatial.explain(asked, limit=10).rewritten is None
     # What is common is still found around the place, and all of a kind by the index.
     assert spatial.plan(near([2.35, 48.86], COMMON), limit=10).rings is not None
     assert spatial.plan(asked).rings is None

@@ -16,7 +16,8 @@ from spatialnosql.geometry import EARTH_RADIUS_M, geojson_point, legacy_point
 from spatialnosql.info import CollectionInfo
 from spatialnosql.rewrite.bound_near import near_cover, near_ranges, why_not_bound, window_for
 from spatialnosql.rewrite.fragments import all_of
-from spatialnosql.rewrite.plan import Context, Notes
+from spatialnosql.rewrite.own_indexes import WITH_PLACE, rather_by_own_index
+from spatialnosql.rewrite.plan import Context, Filter, Notes
 from spatialnosql.rewrite.predicates import Conjunction, Near, Unreadable, read
 
 # Stages that give out a document for each that they take: their results can be counted to see whether k were found.
@@ -33,7 +34,7 @@ def bound_geo_near(stages: Sequence[Mapping[str, Any]], context: Context, notes:
     if not isinstance(query, Mapping):
         raise Unreadable("the query of $geoNear is no document")
     if near.region is None:
-        _open_window(near, stages, context, notes)
+        _open_window(near, read(query, context.info).others, stages, context, notes)
         return stages[0]
     conjunction = read(query, context.info)
     covering = near_cover(near.region, Conjunction(conjunction.predicates), context)
@@ -89,7 +90,13 @@ def _is_geo(keys: tuple[tuple[str, Any], ...]) -> bool:
     return any(kind in ("2d", "2dsphere") for _, kind in keys)
 
 
-def _open_window(near: Near, stages: Sequence[Mapping[str, Any]], context: Context, notes: Notes) -> None:
+def _open_window(
+    near: Near,
+    others: Sequence[Filter],
+    stages: Sequence[Mapping[str, Any]],
+    context: Context,
+    notes: Notes,
+) -> None:
     skip = limit = 0
     is_sorted = False  # a limit behind a sort would choose others than the nearest
     for stage in stages[1:]:
@@ -103,7 +110,11 @@ def _open_window(near: Near, stages: Sequence[Mapping[str, Any]], context: Conte
         elif operator not in ONE_TO_ONE:
             break
     else:
-        window = window_for(near, context.with_limit(limit, skip)) if limit else None
+        cut = context.with_limit(limit, skip)
+        if rather_by_own_index(others, cut):
+            notes.declined(WITH_PLACE)
+            return
+        window = window_for(near, cut) if limit else None
         if window is not None:
             notes.near = window
             notes.applied(

@@ -24,7 +24,7 @@ from spatialnosql.geometry import EARTH_RADIUS_M
 from spatialnosql.histogram import Histogram
 from spatialnosql.region import IntersectionRegion, Region
 from spatialnosql.rewrite.fragments import any_of, conditions, cover_of
-from spatialnosql.rewrite.own_indexes import WITH_PLACE, nearest_by_own_index
+from spatialnosql.rewrite.own_indexes import WITH_PLACE, rather_by_own_index
 from spatialnosql.rewrite.plan import Context, Filter, NearWindow, Notes
 from spatialnosql.rewrite.predicates import Conjunction, Near, read
 
@@ -38,7 +38,7 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     near = conjunction.near
     if near is None:
         return conjunction
-    if _by_own_index(conjunction, context):
+    if rather_by_own_index(conjunction.others, context):
         notes.declined(WITH_PLACE)
         return conjunction
     if near.region is None:
@@ -61,13 +61,6 @@ def bound_near(conjunction: Conjunction, context: Context, notes: Notes) -> Conj
     notes.applied("bound_near", f"the circle covered by {len(covering.outer)} ranges")
     notes.covers.append(covering)
     return Conjunction(conjunction.predicates, near, [*conjunction.others, extra])
-
-
-def _by_own_index(conjunction: Conjunction, context: Context) -> bool:
-    histogram, needed = context.info.histogram, context.limit + context.skip
-    if not context.limit or histogram is None:
-        return False
-    return nearest_by_own_index(tuple(conjunction.others), needed, context.info, histogram)
 
 
 def near_cover(region: Region, conjunction: Conjunction, context: Context) -> Cover:

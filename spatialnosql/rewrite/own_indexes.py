@@ -7,7 +7,7 @@ nothing is known yet a query goes as it is, and the number of its answers tells.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import bson
 from bson.errors import InvalidDocument
@@ -15,7 +15,7 @@ from bson.errors import InvalidDocument
 from spatialnosql.density import enough
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.rewrite.plan import Filter, QoS
+from spatialnosql.rewrite.plan import Context, Filter, QoS
 
 WITH_PLACE = "an index of the user's own finds by the place and another condition together"
 UNKNOWN = "another condition has an index of its own, and it is not known yet how many documents meet it"
@@ -88,13 +88,12 @@ def share_of(conditions: tuple[Filter, ...], info: CollectionInfo) -> float:
     return max(info.experience.thinning(key_of(conditions)), 1e-6) if conditions else 1.0
 
 
-def nearest_by_own_index(
-    conditions: tuple[Filter, ...], needed: int, info: CollectionInfo, histogram: Histogram
-) -> bool:
-    """Whether an index of the user's own finds the nearest few sooner than rings do."""
-    if not conditions or not found_with_place(conditions, info):
+def rather_by_own_index(conditions: Sequence[Filter], context: Context) -> bool:
+    """Whether an index of the user's own finds the nearest few that meet some conditions sooner than rings do."""
+    histogram, needed = context.info.histogram, context.limit + context.skip
+    if not context.limit or histogram is None or not found_with_place(conditions, context.info):
         return False
-    return fewer_in_all(share_of(conditions, info), needed, histogram)
+    return fewer_in_all(share_of(tuple(conditions), context.info), needed, histogram)
 
 
 def fewer_in_all(share: float, missing: int, histogram: Histogram) -> bool:

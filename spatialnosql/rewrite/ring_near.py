@@ -37,7 +37,7 @@ from spatialnosql.rewrite.own_indexes import (
     key_of,
     leading_fields,
     may_be_rare,
-    nearest_by_own_index,
+    rather_by_own_index,
     share_of,
 )
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Rings
@@ -103,12 +103,10 @@ def why_not_rings(conjunction: Conjunction, context: Context) -> str | None:
     others = [other for other in conjunction.others if not _has_own_index(other, info)]
     together = [other for other in others if found_with_place([other], info)]
     why_not = why_not_settled(Conjunction(others=[one for one in others if one not in together]), info, qos)
-    if why_not is None and qos.form == "cheapest" and found_with_place(conjunction.others, info):
-        assert info.histogram is not None  # there are statistics: `why_not_settled` has seen to it
-        conditions, needed = tuple(conjunction.others), context.limit + context.skip
-        if not context.limit or nearest_by_own_index(conditions, needed, info, info.histogram):
-            return WITH_PLACE
-    return why_not
+    if why_not is not None or qos.form == "client" or not found_with_place(conjunction.others, info):
+        return why_not
+    # Of all documents there are, the index finds those that are wanted sooner.
+    return WITH_PLACE if not context.limit or rather_by_own_index(conjunction.others, context) else None
 
 
 def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Context) -> Rings:
