@@ -106,7 +106,6 @@ def _settled_total(
 ) -> Steps[int]:
     settled, hint = plan.settled, plan.hint
     assert settled is not None
-    assert hint is not None
     if by_place(settled, collection):
         total = yield from _placed(collection, plan, info, deadline, options)
         if total is not None:
@@ -136,8 +135,7 @@ def _settled_total(
     else:
         hashes = [document[info.gh] for document in answers[-1]]
     cells = strings_to_cells(hashes)
-    if not settled.others:
-        info.learn(settled.cover, len(cells), settled.expected)
+    settled.learn(info, len(cells), counted=total)
     if settled.one_scan:
         inside = settled.cover.interior.contains(cells)
         total += int(np.count_nonzero(inside))
@@ -151,7 +149,7 @@ def _settled_total(
     for start in range(0, len(undecided), _ASKED_AT_ONCE):
         hashes = undecided[start : start + _ASKED_AT_ONCE]
         asked = {"$and": [{info.gh: {"$in": hashes}}, settled.tests]}
-        total += yield from _asked(collection, asked, deadline, options, hint)
+        total += yield from _asked(collection, asked, deadline, options, info.gh_index)
     return total
 
 
@@ -161,7 +159,6 @@ def _placed(
     """The number of documents, all of them settled by their coordinates; None if those do not tell of every one."""
     settled, hint = plan.settled, plan.hint
     assert settled is not None
-    assert hint is not None
     one = _pushed(collection, settled.scanned, info.location, hint, deadline, options)
     try:
         (answers,) = yield from together([one], work=settled.reading())
@@ -173,8 +170,7 @@ def _placed(
     status = settled_by_place(settled.region, documents, "at")
     if (status == UNSURE).any():
         return None  # whoever counts them otherwise also learns from it, once
-    if not settled.others:
-        info.learn(settled.cover, len(documents), settled.expected)
+    settled.learn(info, len(documents))
     return int(np.count_nonzero(status == IN))
 
 
@@ -190,9 +186,8 @@ def _closely(
 
     To read a few documents is cheaper than to let a server read the shape.
     """
-    settled, hint = plan.settled, plan.hint
+    settled, hint = plan.settled, info.gh_index
     assert settled is not None
-    assert hint is not None
     inside, left = 0, []
     for start in range(0, len(undecided), _ASKED_AT_ONCE):
         wanted = {info.gh: {"$in": undecided[start : start + _ASKED_AT_ONCE]}}
@@ -211,23 +206,32 @@ def _closely(
 def _count(
     collection: Any, filter: Any, hint: str | None, deadline: Deadline, options: dict[str, Any]
 ) -> Call:
-    given = {} if hint is None else {"hint": hint}
     timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
-    return Call(collection.count_documents, (filter,), {**given, **timed, **options})
+    return Call(collection.count_documents, (filter,), {**_hinted(hint), **timed, **options})
 
 
 def _pushed(
-    collection: Any, filter: Any, field: str, hint: str, deadline: Deadline, options: dict[str, Any]
+    collection: Any, filter: Any, field: str, hint: str | None, deadline: Deadline, options: dict[str, Any]
 ) -> Call:
     timed = {} if deadline.remaining_ms() is None else {"maxTimeMS": deadline.remaining_ms()}
     stages = listed_stages(filter, field)
-    return Call(collection.aggregate, (stages,), {"hint": hint, **timed, **options}, listed=True)
+    return Call(collection.aggregate, (stages,), {**_hinted(hint), **timed, **options}, listed=True)
 
 
 def _found(
-    collection: Any, filter: Any, gh: str, hint: str, deadline: Deadline, options: dict[str, Any], *more: str
+    collection: Any,
+    filter: Any,
+    gh: str,
+    hint: str | None,
+    deadline: Deadline,
+    options: dict[str, Any],
+    *more: str,
 ) -> Call:
     """The keys of some ranges, a document each, when they are too many for one; with more fields if wanted."""
     timed = {} if deadline.remaining_ms() is None else {"max_time_ms": deadline.remaining_ms()}
-    given = {"projection": {"_id": 0, **dict.fromkeys((gh, *more), 1)}, "hint": hint, **timed, **options}
+    given = {"projection": {"_id": 0, **dict.fromkeys((gh, *more), 1)}, **_hinted(hint), **timed, **options}
     return Call(collection.find, (filter,), given, listed=True)
+
+
+def _hinted(hint: str | None) -> dict[str, Any]:
+    return {} if hint is None else {"hint": hint}

@@ -64,8 +64,9 @@ def learn_radius(lng: float, lat: float, wanted: float, histogram: Histogram, ra
     radii[_place(lng, lat, wanted)] = radius
 
 
-def _place(lng: float, lat: float, wanted: float) -> tuple[int, int, float]:
-    return int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), wanted
+def _place(lng: float, lat: float, wanted: float) -> tuple[int, int, int]:
+    # What other conditions leave of the points makes a number that never comes again: within a tenth is near enough.
+    return int((lng + 180.0) * _PLACES), int((lat + 90.0) * _PLACES), round(8 * math.log2(wanted))
 
 
 def _radius(lng: float, lat: float, wanted: float, histogram: Histogram, beyond_m: float) -> float:
@@ -155,7 +156,7 @@ class _Level:
     lat: Floats
     reach_m: Floats  # from the centre to the farthest corner, at most
     first_child: NDArray[np.intp]
-    radii: dict[tuple[int, int, float], float] = field(default_factory=dict)  # of places asked for before
+    radii: dict[tuple[int, int, int], float] = field(default_factory=dict)  # of places asked for before
 
     def radius_of(
         self,

@@ -96,7 +96,7 @@ class RingSource:
             far = found.distances[-1] if len(found) == rings.needed else rings.max_m
             reached = min(far + _MARGIN_M, HALF_EARTH_M)
             points = ring_cover(rings, reached, info, NOTHING).held
-            info.experience.learn_thinning(rings.thinned_by, min((len(found) + 0.5) / (points + 1.0), 1.0))
+            info.experience.learn_share(rings.names, len(found), points)
         else:
             self._learn([])
         return self._given(found.parted(bisect_left(found.distances, self._surely))[1])
@@ -111,7 +111,7 @@ class RingSource:
     def _cursor(self, ranges: Ranges, held: float, *, last: bool) -> Any:
         sent = ring_filter(ranges, held, self._rings, self._reader.info, last=last)
         # One batch as a rule: the server sends no more than 16 MB at once.
-        return self._reader.find(sent, self._rings.hint, batch_size=10 * RING_POINTS)
+        return self._reader.find(sent, self._rings.hint_for(held), batch_size=10 * RING_POINTS)
 
     def _new(self, ring: Ring, *, last: bool) -> Steps[Measured]:
         """The documents of a ring that were not read before; of those that the query asks for."""
@@ -210,10 +210,11 @@ class RingSource:
     def _learn(self, distances: list[float]) -> None:
         """Remember what the next query of this kind had better know; `distances` are those of the last ring."""
         rings, info = self._rings, self._reader.info
-        if rings.thinned_by:
-            info.experience.learn_thinning(rings.thinned_by, self._share)
+        if rings.names:
+            assert info.histogram is not None
+            info.experience.learn_share(rings.names, self._read, self._known.held(info.histogram))
         elif 0 < rings.needed <= self._found and not rings.min_m and not rings.regions:
-            expected = enough(rings.needed)
+            expected = min(enough(rings.needed), RING_POINTS)
             if self._rounds > 1 or self._read > _FAR_MORE * expected:
                 assert info.histogram is not None
                 last = rings.needed - (self._found - len(distances)) - 1

@@ -58,8 +58,7 @@ class SettledFind:
         batches = yield from next_documents(self._cursors, self._batch_size, self._settled.reading())
         documents = batches[0] if len(batches) == 1 else list(chain.from_iterable(batches))
         if not documents:
-            if not self._settled.others:
-                self._reader.info.learn(self._settled.cover, self.seen, self._settled.expected)
+            self._settled.learn(self._reader.info, self.seen)
             return None
         self.seen += len(documents)
         kept = yield from self._inside(documents)

@@ -25,7 +25,7 @@ from spatialnosql.rewrite.cost import (
     shape_ms,
     test_ms,
 )
-from spatialnosql.rewrite.own_indexes import key_of
+from spatialnosql.rewrite.own_indexes import names_of
 from spatialnosql.rewrite.planning import plan_count, plan_find
 
 test_ms.__test__ = False  # type: ignore[attr-defined]
@@ -114,7 +114,7 @@ def test_estimates_grow_with_what_they_count() -> None:
     assert fetched[ORIGINAL] == count[ORIGINAL]
     # An index of the user's own is as dear as what it finds in all of the collection.
     own = known(indexes=(*info.indexes, Index("kind_1", (("kind", 1),))))
-    own.experience.learn_share(key_of([{"kind": "cafe"}]), 0.001)
+    own.experience.learn_share(names_of([{"kind": "cafe"}]), 10, 10_000.0)
     for before, after in (
         (find, estimate(covering, region, own, others=({"kind": "cafe"},))),
         (fetched, estimate_count(covering, region, own, others=({"kind": "cafe"},))),

@@ -83,17 +83,43 @@ def test_a_cover_of_nothing_has_a_factor_too() -> None:
 def test_only_so_much_is_kept() -> None:
     one = Experience()
     for number in range(6000):
-        one.learn_thinning(number, 0.5)
-    assert one.thinning(5999) == 0.5
-    assert one.thinning(0) == 1.0
-    assert len(one._factors) == 4096
+        one.learn_share((number,), 50, 100.0)
+        assert one.share((5,)) is not None or number < 5  # what is asked for is not forgotten
+    assert one.share((5999,)) == pytest.approx(0.5, rel=0.1)
+    assert one.share((0,)) is None
+    assert len(one._shares) == 4096
 
 
-def test_thinning_says_nothing_of_places() -> None:
+def test_shares_say_nothing_of_places() -> None:
     one = Experience()
-    one.learn_thinning(b"kind", 0.01)
-    assert (one.thinning(b"kind"), one.thinning(b"other"), one.factor(PARIS)) == (0.01, 1.0, 1.0)
-    assert one.version == 0
+    one.learn_share((b"kind",), 10, 1_000.0)
+    assert one.share((b"kind",)) == pytest.approx(0.01, rel=0.1)
+    assert (one.share((b"other",)), one.factor(PARIS)) == (None, 1.0)
+    assert one.version == 0  # nothing was planned by what was not known
+
+
+def test_large_areas_say_more_than_small_ones() -> None:
+    """Where all ferries are half of the points are ferries; they are rare all the same, and no fewer than were seen."""
+    one, ferry = Experience(), (b"ferry", ("kind",))
+    one.learn_share(ferry, 1, 3.0)
+    assert (one.share(ferry), one.most_found(ferry)) == (None, 1)
+    one.learn_share(ferry, 80, 134.0)
+    assert one.share(ferry) == pytest.approx(0.6, rel=0.05)
+    one.learn_share(ferry, 130, 385_000.0)
+    assert one.share(ferry) == pytest.approx(211 / 385_137, rel=0.05)
+    assert (one.most_found(ferry), one.version) == (130, 1)
+    one.learn_share(ferry, 80, 134.0)
+    assert one.version == 1
+
+
+def test_other_values_say_something_of_those_never_seen() -> None:
+    one = Experience()
+    one.learn_share((b"since 1 am", ("time", "$gte")), 10, 1_000.0)
+    assert one.share((b"since 2 am", ("time", "$gte"))) == one.share((b"since 1 am", ("time", "$gte")))
+    assert one.most_found((b"since 2 am", ("time", "$gte"))) == 0
+    one.learn_share((b"since 2 am", ("time", "$gte")), 900, 1_000.0)
+    assert one.share((b"since 2 am", ("time", "$gte"))) == pytest.approx(0.9, rel=0.01)
+    assert one.version == 0  # no plan was made by it alone
 
 
 def test_the_load_of_a_cover_goes_by_it() -> None:
@@ -210,7 +236,7 @@ def test_rings_go_by_what_was_learnt_last() -> None:
     first = plan_find(asked, info, qos=CLIENT, limit=5).rings
     assert first is not None
     assert not info.plans
-    info.experience.learn_thinning(first.thinned_by, 0.01)
+    info.experience.learn_share(first.names, 10, 1_000.0)
     second = plan_find(asked, info, qos=CLIENT, limit=5).rings
     assert second is not None
     assert second.first_m > 5 * first.first_m
@@ -224,7 +250,7 @@ def test_rings_within_an_and_do_so_too() -> None:
     asked = {"$and": [{"loc": {"$nearSphere": [2.35, 48.86]}}, {"kind": "rare"}]}
     first = plan_find(asked, info, qos=CLIENT, limit=5).rings
     assert first is not None
-    info.experience.learn_thinning(first.thinned_by, 0.01)
+    info.experience.learn_share(first.names, 10, 1_000.0)
     second = plan_find(asked, info, qos=CLIENT, limit=5).rings
     assert second is not None
     assert second.first_m > 5 * first.first_m
@@ -248,7 +274,7 @@ def test_queries_teach_and_infos_live_as_long_as_they_are_true(collection: Any) 
     asked = {"loc": {"$geoWithin": {"$centerSphere": [[2.35, 48.86], 0.02]}}}
     plan_find(asked, info, qos=CLIENT)
     assert info.plans
-    info.experience.learn_thinning("x", 0.5)
+    info.experience.learn_share("x", 50, 100.0)
     # Read anew and found the same: what was made and learnt is kept.
     assert run(cache.info(collection)) is info
     assert info.histogram is not None
@@ -257,7 +283,7 @@ def test_queries_teach_and_infos_live_as_long_as_they_are_true(collection: Any) 
     fresh = run(cache.info(collection))
     assert fresh is not info
     assert not fresh.plans
-    assert fresh.experience.thinning("x") == 1.0
+    assert fresh.experience.share("x") is None
     # The histogram says fifty times what there is; a find that was read to its end knows better.
     spatial = SpatialCollection(collection, info=fresh, qos=CLIENT)
     before = spatial.plan(asked).settled

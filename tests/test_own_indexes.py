@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,9 +18,16 @@ from spatialnosql.analyze import analyze
 from spatialnosql.collection import SpatialCollection
 from spatialnosql.experience import Experience
 from spatialnosql.geohash import points_to_strings
-from spatialnosql.info import CollectionInfo
+from spatialnosql.info import CollectionInfo, Index
 from spatialnosql.metadata import load_info, metadata_collection
-from spatialnosql.rewrite.own_indexes import fewer_in_all, share_of
+from spatialnosql.rewrite.own_indexes import (
+    fewer_in_all,
+    found_with_place,
+    may_be_rare,
+    names_of,
+    share_of,
+)
+from spatialnosql.rewrite.planning import plan_count, plan_find
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents
 
@@ -188,3 +196,172 @@ def test_fewer_in_all(collections: dict[str, Any]) -> None:
     assert not fewer_in_all(1.0, 10, info.histogram)
     assert not fewer_in_all(0.1, 10, info.histogram)
     assert fewer_in_all(0.001, 10, info.histogram)
+
+
+# -- what was seen in one place and is not so in another ---------------------------------------------------
+
+FERRY, FERRIES, HARBOUR = 9, 130, [2.50, 48.95]
+
+
+@pytest.fixture(scope="module")
+def harbour(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
+    """All ferries of the collection lie in one harbour, where every second point is one."""
+    database = client[f"{DATABASE}_harbour"]
+    client.drop_database(database.name)
+    rng = np.random.default_rng(2)
+    lng, lat = 2.35 + rng.normal(0, 0.03, SIZE), 48.86 + rng.normal(0, 0.02, SIZE)
+    kinds = np.full(SIZE, COMMON)
+    lng[: 2 * FERRIES] = HARBOUR[0] + rng.normal(0, 0.002, 2 * FERRIES)
+    lat[: 2 * FERRIES] = HARBOUR[1] + rng.normal(0, 0.002, 2 * FERRIES)
+    kinds[:FERRIES] = FERRY
+    columns = (lng.tolist(), lat.tolist(), points_to_strings(lng, lat).tolist(), kinds.tolist())
+    made = make_collection(
+        database,
+        "harbour",
+        Setup(),
+        [
+            {"_id": n, "n": n, "loc": {"type": "Point", "coordinates": [x, y]}, "gh": gh, "kind": kind}
+            for n, (x, y, gh, kind) in enumerate(zip(*columns, strict=True))
+        ],
+    )
+    made.create_index({"kind": 1})
+    analyze(made)
+    yield made
+    client.drop_database(database.name)
+    metadata_collection(database["any"]).delete_many({"_id": {"$regex": f"^{database.name}[.]"}})
+
+
+def around(place: list[float], radius_m: float) -> dict[str, Any]:
+    return {"loc": {"$geoWithin": {"$centerSphere": [place, radius_m / 6_378_100]}}}
+
+
+@pytest.mark.parametrize("count", [False, True], ids=["find", "count"])
+def test_common_in_one_area_is_not_common_everywhere(harbour: Any, count: bool) -> None:
+    spatial = fresh(harbour)
+    small, large = ({**around(HARBOUR, 700), "kind": FERRY}, {**around([2.4, 48.9], 20_000), "kind": FERRY})
+    for asked in (small, small, large, large, small, large):
+        explained = spatial.explain(asked, **({"count": True} if count else {}))
+        if explained.rewritten is not None:
+            assert explained.rewritten.docs <= 2 * explained.original.docs + 20
+        expected = harbour.count_documents(asked)
+        assert expected >= 50
+        assert (spatial.count_documents(asked) if count else len(list(spatial.find(asked)))) == expected
+    # By now it is known how rare ferries are: what finds them is an index of the user's own.
+    assert not spatial.plan(large).rewritten
+    # What is common in all of a large area surely is common.
+    town = {**WITHIN, "kind": COMMON}
+    for _ in range(2):
+        assert len(list(spatial.find(town))) == harbour.count_documents(town)
+    assert spatial.plan(town).hint == "gh_1__id_1"
+
+
+def test_nears_of_one_place_say_little_of_another(harbour: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no ferry much is read in vain; the next one asks where every second point is one."""
+    spatial = fresh(harbour)
+    for _ in range(3):
+        nowhere = near([2.35, 48.86], FERRY, **{"$maxDistance": 8_000.0})
+        assert list(spatial.find(nowhere, limit=1)) == list(harbour.find(nowhere, limit=1)) == []
+        rings = answers_of(monkeypatch, nearest, "ring_cover")
+        here = near(HARBOUR, FERRY)
+        assert list(spatial.find(here, limit=1)) == list(harbour.find(here, limit=1))
+        assert rings[0].held < 1_500
+
+
+# -- which indexes may find what, by the planner alone ------------------------------------------------------
+
+
+def knowing(collection: Any, *indexes: Index) -> CollectionInfo:
+    """What is known of a collection that has other indexes, and nothing learnt."""
+    info: CollectionInfo = run(load_info(collection))
+    ours = tuple(index for index in info.indexes if index.keys[0][0] in ("_id", "gh", "loc"))
+    return replace(info, indexes=(*ours, *indexes), experience=Experience(), plans=type(info.plans)())
+
+
+@pytest.mark.parametrize(
+    ("keys", "condition", "may_find"),
+    [
+        ({"kind": 1}, {"kind": 5}, True),
+        ({"kind": 1, "time": 1}, {"kind": 5}, True),
+        ({"time": 1, "kind": 1}, {"kind": 5}, False),
+        ({"$**": 1}, {"kind": 5}, True),
+        ({"at.$**": 1}, {"at.city": 5}, True),
+        ({"at.$**": 1}, {"atoll": 5}, False),
+        ({"kind": 1}, {"$or": [{"kind": 5}, {"kind": 6}]}, True),
+        ({"kind": 1}, {"$expr": {"$eq": ["$kind", 5]}}, True),
+        ({"kind": 1}, {"$nor": [{"time": 5}]}, False),
+        ({"kind": 1, "_fts": "text", "_ftsx": 1}, {"kind": 5}, False),
+    ],
+)
+def test_what_an_index_of_the_users_own_may_find_is_not_hinted(
+    harbour: Any, keys: dict[str, Any], condition: dict[str, Any], may_find: bool
+) -> None:
+    info = knowing(harbour, Index("own", tuple(keys.items())))
+    assert may_be_rare((condition,), info) is may_find
+    plan = plan_find({**around(HARBOUR, 20_000), **condition}, info)
+    assert (plan.hint is None) is may_find
+    assert plan.rewritten is not may_find
+
+
+@pytest.mark.parametrize(
+    ("keys", "with_place"),
+    [
+        ({"kind": 1, "loc": "2dsphere"}, True),
+        ({"loc": "2dsphere", "kind": 1}, True),
+        ({"kind": 1, "time": 1, "loc": "2dsphere"}, True),
+        ({"time": 1, "kind": 1, "loc": "2dsphere"}, False),
+        ({"loc": 1, "kind": 1}, False),
+        ({"loc": "2dsphere"}, False),
+    ],
+)
+def test_which_indexes_find_by_the_place_too(harbour: Any, keys: dict[str, Any], with_place: bool) -> None:
+    info = knowing(harbour, Index("own", tuple(keys.items())))
+    assert found_with_place([{"kind": 5}], info) is with_place
+    # A condition on the place in a branch is none beside it.
+    assert not found_with_place([{"$or": [around(HARBOUR, 100), around(HARBOUR, 50)]}], info)
+
+
+def test_conditions_that_only_the_callers_codec_encodes(harbour: Any) -> None:
+    """They are learnt of like any other, and say nothing of how many points there are."""
+    info = knowing(harbour, Index("own", (("tenant", 1),)))
+    one, other = ({**around(HARBOUR, 20_000), "tenant": uuid.UUID(int=n)} for n in (1, 2))
+    plan = plan_find(one, info)
+    assert not plan.rewritten
+    assert plan.answered is not None
+    before = plan_count(around(HARBOUR, 20_000), info).settled
+    plan.answered.learn(info, 3)
+    after = plan_count(around(HARBOUR, 20_000), info).settled
+    assert before is not None
+    assert after is not None
+    assert after.held == before.held
+    assert info.experience.share(names_of([{"tenant": uuid.UUID(int=1)}])) == pytest.approx(3 / SIZE, rel=0.3)
+    assert "not known yet" not in str(plan_find(other, info))
+
+
+def test_conditions_that_never_come_again(harbour: Any) -> None:
+    """What is asked of the last hour is planned by what the hours before have shown, and voids no other plan."""
+    info = knowing(harbour, Index("own", (("time", 1),)))
+    for _ in range(2):
+        kept = plan_find(WITHIN, info)
+    for hour in range(5):
+        plan = plan_find({**WITHIN, "time": {"$gte": hour}}, info)
+        assert ("not known yet" in str(plan)) is (hour == 0)
+        assert plan.rewritten is (hour > 0)
+        assert plan.hint is None  # of this very hour nothing is sure
+        learner = plan.answered or plan.settled
+        assert learner is not None
+        learner.learn(info, 9_000)
+    assert info.experience.version == 0
+    assert plan_find(WITHIN, info).settled is kept.settled
+
+
+def test_a_share_of_two_conditions_is_not_that_of_one(harbour: Any) -> None:
+    """Of what is common and indexed, and rare and not indexed, the index finds much."""
+    info = knowing(harbour, Index("own", (("kind", 1),)))
+    asked = {**around(HARBOUR, 20_000), "kind": COMMON, "plate": "AB 123"}
+    info.experience.learn_share(names_of([{"kind": COMMON}, {"plate": "AB 123"}]), 1, SIZE)
+    plan = plan_find(asked, info)
+    assert plan.rewritten
+    assert plan.hint is None
+    alone = knowing(harbour, Index("own", (("kind", 1), ("plate", 1))))
+    alone.experience.learn_share(names_of([{"kind": COMMON}, {"plate": "AB 123"}]), 1, SIZE)
+    assert not plan_find(asked, alone).rewritten

@@ -6,6 +6,7 @@ A query that is not understood, or that does not gain, is returned as it came.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from spatialnosql.rewrite.bound_geo_near import bound_geo_near
 from spatialnosql.rewrite.bound_near import beside, bound_near
 from spatialnosql.rewrite.cost import SERVER, predicted_shards
 from spatialnosql.rewrite.fragments import all_of
-from spatialnosql.rewrite.own_indexes import fields_behind_gh, fields_of, may_be_rare
+from spatialnosql.rewrite.own_indexes import fields_behind_gh, fields_of, hint_for
 from spatialnosql.rewrite.plan import Context, NearWindow, Notes, Plan, QoS
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.replace_regions import replace_regions
@@ -175,7 +176,10 @@ def _hint(filter: Mapping[str, Any], notes: Notes, info: CollectionInfo) -> str 
         return None
     conjunction = read(filter, info)
     others = tuple(conjunction.others)
-    own = fields_of(others) & fields_behind_gh(info) or may_be_rare(others, info)
+    points = (
+        sum(covering.outer.held(info.histogram) for covering in notes.covers) if info.histogram else math.inf
+    )
+    own = fields_of(others) & fields_behind_gh(info) or hint_for(others, points, info) is None
     if own or _has_text(filter):
         notes.reasons.append("no hint: another condition has an index of its own")
         return None

@@ -22,7 +22,7 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.outline import outline_of
 from spatialnosql.region import Region
 from spatialnosql.rewrite.cost import CLIENT, ORIGINAL, SPILL, predicted_shards
-from spatialnosql.rewrite.own_indexes import own_index_ms
+from spatialnosql.rewrite.own_indexes import have_index, hint_for, names_of, own_index_ms
 from spatialnosql.rewrite.plan import Answered, Context, Filter, Plan, Settled, UnreadShape
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.settled import region_of, why_not_settled, within
@@ -61,7 +61,8 @@ def ask_outline(filter: Filter, context: Context, *, counted: bool = False) -> P
         return None
     if form == ORIGINAL:
         reason = f"about {inside:.0f} points: sooner asked than covered, unless it comes again"
-        answered = None if others else Answered(covering, 0.0, held)
+        taught = not others or have_index(others, info)
+        answered = Answered(covering, 0.0, held, names_of(others)) if taught else None
         return Plan(
             filter, filter=filter, reasons=(reason,), estimates_ms=estimates, answered=answered, hasty=True
         )
@@ -83,13 +84,15 @@ def _plan(
     def region() -> Region:
         return region_of(read({info.location: filter[info.location]}, info))
 
-    settled = Settled(UnreadShape(region), covering, others, filter, held, one_scan=counted)
+    settled = Settled(
+        UnreadShape(region), covering, others, filter, held, one_scan=counted, names=names_of(others)
+    )
     sent = within(ranges, settled, info.gh)
     what = "keys" if counted else "documents"
     return Plan(
         filter,
         filter=filter if counted else sent,
-        hint=info.gh_index,
+        hint=hint_for(others, held, info),
         rewritten=True,
         rules=("ask_outline",),
         reasons=(

@@ -14,7 +14,7 @@ from spatialnosql.cover import Cover, Ranges
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import EdgeRegion, IntersectionRegion, MirroredRegion, Region, UnionRegion
-from spatialnosql.rewrite.own_indexes import fields_of, key_of, leading_fields, own_index_ms
+from spatialnosql.rewrite.own_indexes import have_index, names_of, own_index_ms
 from spatialnosql.rewrite.plan import Answered, Filter
 
 ORIGINAL, SERVER, CLIENT = "original", "server", "client"
@@ -139,10 +139,9 @@ class Load:
         """What there is to be learnt from the servers' own answer; None if nothing."""
         if info.unhashed:
             return None
-        if not others:
-            return Answered(cover, self.interior, self.outer)
-        indexed = fields_of(others) & leading_fields(info)
-        return Answered(cover, self.interior, self.outer, key_of(others)) if indexed else None
+        if others and not have_index(others, info):
+            return None
+        return Answered(cover, self.interior, self.outer, names_of(others))
 
     @property
     def inside(self) -> float:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +13,6 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Region
 
 Filter: TypeAlias = Mapping[str, Any]
-_FEWEST_POINTS = 20  # of fewer it cannot be told what share of them meets a condition
 Pipeline: TypeAlias = Sequence[Mapping[str, Any]]
 
 
@@ -88,6 +88,8 @@ class Settled:
     parts: tuple[Filter, ...] = ()
     scanned: Filter | None = None  # of a count: whose keys are settled in the client
     one_scan: bool = False  # of a count: all keys come, those of interior ranges too
+    names: tuple[Hashable, ...] = ()  # of the other conditions, for what is learnt of them
+    held: float = 0.0  # of a count: what is predicted in all of the cover
 
     @property
     def region(self) -> Region:
@@ -98,6 +100,13 @@ class Settled:
     def unread(self) -> bool:
         """Whether the shape is to be read while the first command is under way; then it may prove to be none."""
         return isinstance(self.shape, UnreadShape) and not self.shape.is_read
+
+    def learn(self, info: CollectionInfo, seen: int, *, counted: int = 0) -> None:
+        """Take note of how many documents or keys came, and how many the servers counted."""
+        if self.names:
+            info.experience.learn_share(self.names, counted + seen, self.held or self.expected)
+        else:
+            info.learn(self.cover, seen, self.expected)
 
     def reading(self) -> Callable[[], object] | None:
         """What reads the shape, if it is unread."""
@@ -111,15 +120,14 @@ class Answered:
     cover: Cover
     least: float
     most: float
-    conditions: bytes = b""  # what else is asked of them, for what is learnt of that
+    names: tuple[Hashable, ...] = ()  # of what else is asked of them, for what is learnt of that
 
     def learn(self, info: CollectionInfo, seen: int) -> None:
         """Take note of how many there were."""
-        if not self.conditions:
+        if self.names:
+            info.experience.learn_share(self.names, seen, (self.least + self.most) / 2)
+        else:
             info.learn(self.cover, seen, self.least, self.most)
-        elif self.most >= _FEWEST_POINTS:
-            share = (seen + 0.5) / ((self.least + self.most) / 2 + 1.0)
-            info.experience.learn_share(self.conditions, min(share, 1.0))
 
 
 @dataclass(frozen=True)
@@ -150,11 +158,16 @@ class Rings:
     region_tests: Filter  # what the server is asked about documents at the border of a region,
     end_tests: Filter  # and about those at the least or the greatest distance
     hint: str | None
-    thinned_by: bytes = b""  # by which conditions, for what is learnt of them
+    names: tuple[Hashable, ...] = ()  # of the other conditions, for what is learnt of them
+    hinted: float = math.inf  # points: of larger rings another index may find the documents sooner
     max_ranges: int | None = None  # in one ring, as the caller wants it
     whole: Filter | None = (
         None  # the query as it came, where an index of the user's own may find the rest sooner
     )
+
+    def hint_for(self, points: float) -> str | None:
+        """The index by which to read a ring of so many points; None to leave it to the servers."""
+        return self.hint if points <= self.hinted else None
 
 
 @dataclass(frozen=True)

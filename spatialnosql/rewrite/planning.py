@@ -219,14 +219,23 @@ def _remembered(
             if bson.encode(copy) != encoded:
                 return make(filter, again)  # something that looks like a DBRef and is none
             plan = make(copy, again)
-        if plan.rings is not None:
-            return _given_back(plan, filter)  # a near within an ``$and``: rings go by what was learnt last
+        if plan.rings is not None or _guessed(plan, info):
+            # A near within an ``$and``: rings go by what was learnt last. So does what is learnt by the answer.
+            return _given_back(plan, filter)
         # Of a hasty one only that it was made: it is not made again.
         info.plans[key] = replace(plan, original={}, filter=None, settled=None) if plan.hasty else plan
         while len(info.plans) > _MOST_REMEMBERED:
             with contextlib.suppress(KeyError):  # another thread was faster
                 info.plans.popitem(last=False)
     return _given_back(plan, filter)
+
+
+def _guessed(plan: Plan, info: CollectionInfo) -> bool:
+    """Whether a plan would be another one if it were known what share of the points meets its other conditions."""
+    learner = plan.settled or plan.answered
+    if learner is None or not learner.names or info.experience.share(learner.names[:1]) is not None:
+        return False
+    return plan.answered is not None or plan.hint is None
 
 
 def _given_back(plan: Plan, filter: Mapping[str, Any]) -> Plan:

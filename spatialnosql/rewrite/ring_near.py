@@ -29,14 +29,15 @@ from spatialnosql.rewrite.bound_near import with_distance
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, encoded_as, snapshot
 from spatialnosql.rewrite.own_indexes import (
+    SURELY,
     WITH_PLACE,
     fewer_in_all,
     fields_behind_gh,
     fields_of,
     found_with_place,
-    key_of,
-    leading_fields,
+    have_index,
     may_be_rare,
+    names_of,
     rather_by_own_index,
     share_of,
 )
@@ -54,6 +55,8 @@ FIRST_POINTS = 5_000
 _BLOCKS = ((16, 60.0), (64, 120.0), (256, 400.0))
 # Where fewer points are expected up to the greatest distance than are wanted, a smaller one may do.
 _LAST_BLOCKS = ((8, 40.0), *_BLOCKS[1:])
+# What was seen of other conditions may be wrong of this place: no more points than so many are read because of it.
+_MOST_THINNED = 1_000.0
 _SOONER_READ = 24.0  # so many documents are sooner read than the density around a place is looked up
 _FEWEST_TESTED, _MOST_TESTED, _LARGEST_TESTED_M = 16, 1_000, 1e6
 _MARGIN_M = 1.0  # what is as far as that from a circle's rim is left to the client
@@ -78,7 +81,7 @@ def ring_near(filter: Filter, conjunction: Conjunction, context: Context) -> Pla
     return Plan(
         filter,
         filter=filter,
-        hint=rings.hint,
+        hint=rings.hint_for(rings.expected),
         rewritten=True,
         rules=("ring_near",),
         reasons=(
@@ -116,7 +119,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
     assert histogram is not None
     others = tuple(conjunction.others)
     share = share_of(others, info)
-    points = min(enough(needed) / share, RING_POINTS) if needed else FIRST_POINTS
+    points = _first_points(needed, share) if needed else FIRST_POINTS
     known = remembered_radius_m(near.lng, near.lat, points, histogram)
     if known is None and _all_in_one(near, points, histogram):
         first = near.max_distance_m
@@ -137,8 +140,9 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         if conjunction.predicates
         else {},
         _end_tests(near, filter, info),
-        None if _by_own_index(others, needed, info, histogram) else info.gh_index,
-        key_of(others),
+        None if fields_of(others) & fields_behind_gh(info) else info.gh_index,
+        names_of(others),
+        _hinted(others, needed, info, histogram),
         context.qos.max_ranges,
         _as_it_came(filter) if found_with_place(others, info) else None,
     )
@@ -223,17 +227,18 @@ def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
-    return bool(set(other) & (leading_fields(info) | fields_behind_gh(info)))
+    return have_index([other], info) or bool(set(other) & fields_behind_gh(info))
 
 
-def _by_own_index(
-    others: tuple[Filter, ...], needed: int, info: CollectionInfo, histogram: Histogram
-) -> bool:
-    """Whether the planner had better choose, because an index of the user's own may find the documents of a ring."""
-    fields = fields_of(others)
-    if not fields:
-        return False
-    if fields & fields_behind_gh(info) or may_be_rare(others, info):
-        return True
-    indexed = bool(fields & leading_fields(info))
-    return indexed and fewer_in_all(share_of(others, info), max(needed, 1), histogram)
+def _first_points(needed: int, share: float) -> float:
+    """How many points the first ring should hold; where other conditions thin them out more, the next one knows."""
+    return min(enough(needed) / share, max(_MOST_THINNED, enough(needed)), RING_POINTS)
+
+
+def _hinted(others: tuple[Filter, ...], needed: int, info: CollectionInfo, histogram: Histogram) -> float:
+    """The points of a ring up to which no index of the user's own is thought to find its documents sooner."""
+    if not have_index(others, info):
+        return math.inf
+    if may_be_rare(others, info) or fewer_in_all(share_of(others, info), max(needed, 1), histogram):
+        return 0.0
+    return max(_MOST_THINNED, SURELY * info.experience.most_found(names_of(others)))

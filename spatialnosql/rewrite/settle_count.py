@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from spatialnosql.cover import NOTHING, Cover
 from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, Load
+from spatialnosql.rewrite.own_indexes import hint_for, names_of
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 from spatialnosql.rewrite.settled import region_of, side_by_side, within
@@ -36,9 +37,12 @@ def settle_count(
     if not len(covering.outer) or load.boundary > MOST_KEYS:
         return None
     one_scan = estimates[ONE_SCAN] < estimates[CLIENT] and load.outer <= MOST_KEYS
-    settled = Settled(region_of(conjunction), covering, tuple(conjunction.others), filter)
+    others = tuple(conjunction.others)
+    settled = Settled(
+        region_of(conjunction), covering, others, filter, names=names_of(others), held=load.outer
+    )
     interior = NOTHING if one_scan else covering.interior
-    key_ms = info.costs.key_ms + (info.costs.fetch_ms if conjunction.others else 0.0)
+    key_ms = info.costs.key_ms + (info.costs.fetch_ms if others else 0.0)
     parts = side_by_side(
         interior, settled, context, most=_MOST_PARTS, work_ms=load.interior * key_ms / load.asked
     )
@@ -53,7 +57,7 @@ def settle_count(
     return Plan(
         filter,
         filter=filter,
-        hint=info.gh_index,
+        hint=hint_for(others, load.outer, info),
         rewritten=True,
         rules=("settle_count",),
         reasons=(how,),

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from spatialnosql.cover import Cover
 from spatialnosql.rewrite.cost import CLIENT, Load
+from spatialnosql.rewrite.own_indexes import hint_for, names_of
 from spatialnosql.rewrite.plan import Context, Filter, Plan, Settled
 from spatialnosql.rewrite.predicates import Conjunction
 from spatialnosql.rewrite.settled import region_of, side_by_side, within
@@ -29,7 +30,8 @@ def settle_find(
 ) -> Plan | None:
     """The plan; None if there is nothing to send, and so nobody to refuse what may be wrong in other conditions."""
     info = context.info
-    settled = Settled(region_of(conjunction), covering, tuple(conjunction.others), filter, load.outer)
+    others = tuple(conjunction.others)
+    settled = Settled(region_of(conjunction), covering, others, filter, load.outer, names=names_of(others))
     sent = within(covering.outer, settled, info.gh)
     if sent is None:
         return None
@@ -40,7 +42,7 @@ def settle_find(
     return Plan(
         filter,
         filter=sent,
-        hint=info.gh_index,
+        hint=hint_for(others, load.outer, info),
         rewritten=True,
         rules=("settle_find",),
         reasons=(
