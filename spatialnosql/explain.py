@@ -172,9 +172,9 @@ def _examined_count(collection: Any, plan: Plan, info: CollectionInfo) -> Steps[
     if settled.scanned is not None:
         field = info.location if by_place(settled, collection) else info.gh
         commands.append(_aggregating(collection, listed_stages(settled.scanned, field)))
-    parts = []
+    parts, hint = [], {"hint": plan.hint} if plan.hint else {}
     for command in commands:
-        parts.append((yield from _examined(collection, {**command, "hint": plan.hint})))
+        parts.append((yield from _examined(collection, {**command, **hint})))
     return replace(Examined.total(parts), shards=max(part.shards for part in parts))
 
 

@@ -24,9 +24,7 @@ WITH_PLACE = "an index of the user's own finds by the place and another conditio
 UNKNOWN = "another condition has an index of its own, and it is not known yet how many documents meet it"
 _WILDCARD = "$**"
 _LOGICAL = ("$and", "$or", "$nor")
-SURELY = (
-    2.0  # where ranges hold no more than so many times the documents that are surely there, they are hinted
-)
+SURELY = 2.0  # ranges of no more than so many points for each document that is surely there are hinted
 
 
 def fields_of(conditions: Iterable[Filter]) -> set[str]:
