@@ -135,6 +135,7 @@ class BaseCollection:
         info = yield from self._load_info()
         if not isinstance(filter, Mapping) or options.get("upsert"):
             return (yield from self._plan(filter, options))
+        options = with_session(self._collection.database.client, options)
         return (yield from planned_steps(self._collection, info, self._qos, {**options, "filter": filter}))
 
     def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
@@ -285,8 +286,10 @@ class BaseCollection:
 
     def _explain(self, filter: Any, options: dict[str, Any]) -> Steps[Explanation]:
         info = yield from self._load_info()
+        options = with_session(self._collection.database.client, options)
         if options.pop("count", False):
-            return (yield from explain_count_steps(self._collection, filter, info, self._qos))
+            session = options.get("session")
+            return (yield from explain_count_steps(self._collection, filter, info, self._qos, session))
         return (yield from explain_steps(self._collection, filter, info, self._qos, options))
 
 
