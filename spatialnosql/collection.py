@@ -172,13 +172,13 @@ class BaseCollection:
             # One command sees one moment.
             options.pop("consistent", None)
             return int((yield from self._filtered("count_documents", filter, (), options)))
+        if wants_one_moment(self._collection):
+            options["consistent"] = True
         pruned = yield from self._pruned_count(filter, info, options)
         if pruned is not None:
             return pruned
         plan = plan_count(filter, info, qos=self._qos)
         if plan.settled is not None:
-            if wants_one_moment(self._collection):
-                options["consistent"] = True
             return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
         sent = self._sent(plan, options)
