@@ -135,6 +135,7 @@ class BaseCollection:
         info = yield from self._load_info()
         if not isinstance(filter, Mapping) or options.get("upsert"):
             return (yield from self._plan(filter, options))
+        options = with_session(self._collection.database.client, options)
         return (yield from planned_steps(self._collection, info, self._qos, {**options, "filter": filter}))
 
     def _sent(self, plan: Plan, options: dict[str, Any], *, timed: str | None = None) -> dict[str, Any]:
@@ -171,13 +172,13 @@ class BaseCollection:
             # One command sees one moment.
             options.pop("consistent", None)
             return int((yield from self._filtered("count_documents", filter, (), options)))
+        if wants_one_moment(self._collection):
+            options["consistent"] = True
         pruned = yield from self._pruned_count(filter, info, options)
         if pruned is not None:
             return pruned
         plan = plan_count(filter, info, qos=self._qos)
         if plan.settled is not None:
-            if wants_one_moment(self._collection):
-                options["consistent"] = True
             return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
         sent = self._sent(plan, options)
@@ -285,8 +286,10 @@ class BaseCollection:
 
     def _explain(self, filter: Any, options: dict[str, Any]) -> Steps[Explanation]:
         info = yield from self._load_info()
+        options = with_session(self._collection.database.client, options)
         if options.pop("count", False):
-            return (yield from explain_count_steps(self._collection, filter, info, self._qos))
+            session = options.get("session")
+            return (yield from explain_count_steps(self._collection, filter, info, self._qos, session))
         return (yield from explain_steps(self._collection, filter, info, self._qos, options))
 
 

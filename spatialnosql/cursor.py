@@ -435,7 +435,11 @@ class SpatialCursor(BaseCursor):
 
     def __next__(self) -> Any:
         actual = self._actual
-        return (run(self._open()) if actual is None else actual).next()
+        try:
+            return (run(self._open()) if actual is None else actual).next()
+        except StopIteration:
+            self._ended()
+            raise
 
     next = __next__
 

@@ -12,6 +12,7 @@ from spatialnosql.cursor import near_limit, planned_steps, unchanged_reason, why
 from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.one_moment import wants_one_moment
+from spatialnosql.own_session import in_own_session
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows, within_window
@@ -142,11 +143,11 @@ def _explain_pipeline(
 
 
 def explain_count_steps(
-    collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS
+    collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS, session: Any = None
 ) -> Steps[Explanation]:
     """Explain a count. The server runs both ways."""
     filter = expand(filter, info)  # noqa: A001 - the argument's own name
-    pruned = yield from pruned_plan(collection, filter, info, qos)
+    pruned = yield from pruned_plan(collection, filter, info, qos, session)
     plan = pruned or _with_reason(plan_count(filter, info, qos=qos), why_not_in_client(filter, info, qos))
     original = yield from _examined(collection, _counting(collection, filter))
     if not plan.rewritten:
@@ -187,5 +188,12 @@ def _aggregating(collection: Any, stages: Sequence[Mapping[str, Any]]) -> dict[s
 
 
 def _examined(collection: Any, command: dict[str, Any]) -> Steps[Examined]:
-    explained = yield from call(collection.database.command, "explain", command, verbosity="executionStats")
+    # In a transaction servers explain nothing.
+    database = collection.database
+    explained = yield from in_own_session(
+        database.client,
+        lambda session: call(
+            database.command, "explain", command, verbosity="executionStats", session=session
+        ),
+    )
     return examined(explained)

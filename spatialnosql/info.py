@@ -56,6 +56,7 @@ class CollectionInfo:
     shards: tuple[ShardRange, ...] = ()
     why_not: str | None = None
     adopted: bool = True  # whether there is metadata: if not, location and gh are only defaults
+    passing: bool = False  # it could not be read just now, and had better be with the next query
     costs: Costs = field(default_factory=Costs)
     analyzed: dt.datetime | None = None  # when the histogram was counted
     stk: StkSettings | None = None  # set up for queries by place, time and words

@@ -58,9 +58,9 @@ def at_one_moment(client: Any, work: Callable[[Any], Steps[T]], session: Any = N
             if not tries_left or not error.has_error_label("TransientTransactionError"):
                 raise
         finally:
-            # Nothing was written, so there is nothing to commit.
-            if used.in_transaction:
-                yield from call(used.abort_transaction)
+            # Nothing was written, so there is nothing to commit. A session that ends aborts its transaction itself.
             if session is None:
                 yield from call(used.end_session)
+            elif used.in_transaction:
+                yield from call(used.abort_transaction)
     raise AssertionError("the last try returns or raises")

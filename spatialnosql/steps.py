@@ -73,7 +73,7 @@ def together(
 def run(steps: Steps[T]) -> T:
     """Drive steps with an ordinary client."""
     answer: Any = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     while True:
         try:
             step = steps.send(answer) if failure is None else steps.throw(failure)
@@ -82,14 +82,16 @@ def run(steps: Steps[T]) -> T:
         answer, failure = None, None
         try:
             answer = _made_together(step) if isinstance(step, Together) else _made(step)
-        except Exception as error:  # the steps decide what to do about it, as if they had called themselves
+        except BaseException as error:
+            # The steps decide what to do about it, as if they had called themselves: what they have begun in the
+            # caller's session must end also when he interrupts them.
             failure = error
 
 
 async def run_async(steps: Steps[T]) -> T:
     """Drive steps with an asynchronous client."""
     answer: Any = None
-    failure: Exception | None = None
+    failure: BaseException | None = None
     while True:
         try:
             step = steps.send(answer) if failure is None else steps.throw(failure)
@@ -101,7 +103,9 @@ async def run_async(steps: Steps[T]) -> T:
                 answer = await _made_together_async(step)
             else:
                 answer = await _made_async(step)
-        except Exception as error:
+        except GeneratorExit:
+            raise  # thrown away together with its loop: there is nobody to await anything
+        except BaseException as error:  # also when it is cancelled: the steps may call still, and are awaited
             failure = error
 
 
@@ -132,10 +136,18 @@ def _made_together(step: Together) -> list[Any]:
 
 async def _made_together_async(step: Together) -> list[Any]:
     beside = None if step.work is None else _Beside(step.work)
-    found = await asyncio.gather(*map(_made_async, step.calls), return_exceptions=True)
-    if beside is not None:
-        beside.begin()
-        found += await asyncio.gather(asyncio.wrap_future(beside.made), return_exceptions=True)
+    try:
+        # When it is cancelled it cancels the calls, and waits for their end.
+        found = await asyncio.gather(*map(_made_async, step.calls), return_exceptions=True)
+        if beside is not None:
+            beside.begin()
+            # Shielded, for a future that is cancelled is never done.
+            made = asyncio.shield(asyncio.wrap_future(beside.made))
+            found += await asyncio.gather(made, return_exceptions=True)
+    except BaseException:
+        if beside is not None:
+            beside.drop()
+        raise
     for one in found:
         if isinstance(one, BaseException):
             raise one

@@ -307,7 +307,7 @@ def test_queries_teach_and_infos_live_as_long_as_they_are_true(collection: Any) 
 
 
 @pytest.mark.parametrize("form", ["cheapest", "server"])
-@pytest.mark.parametrize("method", ["find", "to_list", "count"])
+@pytest.mark.parametrize("method", ["find", "next", "to_list", "count"])
 def test_what_the_servers_answer_teaches_too(form: Any, method: str, collection: Any) -> None:
     """Statistics so old that what is large seems small, and is asked for as it is."""
     info = run(load_info(collection))
@@ -325,6 +325,8 @@ def test_what_the_servers_answer_teaches_too(form: Any, method: str, collection:
         if method == "count":
             return spatial.count_documents(asked, **options)
         found = spatial.find(asked, **options)
+        if method == "next":
+            return sum(1 for _ in iter(lambda: next(found, None), None))
         return len(found.to_list() if method == "to_list" else list(found))
 
     plan = (plan_count if method == "count" else plan_find)(asked, stale, qos=spatial._qos)

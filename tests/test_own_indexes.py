@@ -174,6 +174,24 @@ def test_what_is_rare_is_left_to_the_index_that_finds_it(
     assert list(spatial.find(within)) == list(plain.find(within))
 
 
+@pytest.mark.parametrize("form", ["client", "cheapest"])
+@pytest.mark.parametrize("name", WITH_PLACE)
+def test_who_insists_on_rings_gets_them_to_the_end(
+    name: str, form: Any, collections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, asked = collections[name], near([2.35, 48.86], UNCOMMON)
+    rings = answers_of(monkeypatch, nearest, "ring_filter")
+    for limit in (0, 800):
+        expected = [one["_id"] for one in plain.find(asked, limit=limit)]
+        spatial = fresh(plain).with_qos(form=form)
+        rings.clear()
+        assert [one["_id"] for one in spatial.find(asked, limit=limit)] == expected
+        assert len(rings) > 1 or form == "cheapest"
+    stage = {"near": asked["loc"]["$nearSphere"]["$geometry"], "key": "loc", "query": {"kind": UNCOMMON}}
+    both = [list(one.aggregate([{"$geoNear": stage}])) for one in (plain, spatial)]
+    assert both[0] == both[1]
+
+
 def test_documents_given_before_do_not_come_again(
     collections: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

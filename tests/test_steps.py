@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from typing import Any
 
 import pytest
 
 from spatialnosql import steps as steps_of
-from spatialnosql.steps import Call, Steps, run, run_async, together
+from spatialnosql.steps import Call, Steps, call, run, run_async, together
 
 
 def test_work_is_done_beside_calls_and_its_error_is_raised() -> None:
@@ -174,6 +175,138 @@ def test_an_interrupt_waits_for_what_was_begun() -> None:
     with pytest.raises(KeyboardInterrupt):
         run(steps())
     assert ended == ["slow"]
+
+
+def test_who_is_interrupted_may_call_still() -> None:
+    """A transaction that was begun must be aborted, whatever ends the work in it."""
+    done: list[str] = []
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    def steps() -> Steps[None]:
+        try:
+            yield from call(interrupted)
+        except Exception:
+            done.append("an interrupt is no error")
+        finally:
+            yield from call(done.append, "ended")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(steps())
+    assert done == ["ended"]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_who_is_cancelled_may_call_still_until_it_is_cancelled_again(times: int) -> None:
+    done: list[str] = []
+
+    async def main() -> None:
+        async def slow(name: str) -> None:
+            done.append(name)
+            if len(done) <= times:
+                task.cancel()
+            await asyncio.sleep(0)
+            done.append(f"{name} ended")
+
+        def steps() -> Steps[None]:
+            try:
+                yield from call(slow, "work")
+            finally:
+                try:
+                    yield from call(slow, "abort")
+                finally:
+                    done.append("told")
+
+        task = asyncio.ensure_future(run_async(steps()))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert done == (["work", "abort", "abort ended", "told"] if times == 1 else ["work", "abort", "told"])
+
+
+def test_who_is_cancelled_is_told_when_all_that_was_begun_has_ended() -> None:
+    """The next command in a session must not be sent while one is under way."""
+    done: list[str] = []
+    begun = threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.2)
+        done.append("work")
+
+    async def slow(name: str) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)  # as who closes a connection
+            done.append(name)
+
+    def steps() -> Steps[None]:
+        try:
+            yield from together([Call(slow, ("a",)), Call(slow, ("b",))], work=work)
+        finally:
+            yield from call(done.append, "ended")
+
+    async def main() -> None:
+        task = asyncio.ensure_future(run_async(steps()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert sorted(done[:3]) == ["a", "b", "work"]
+    assert done[3:] == ["ended"]
+
+
+def test_who_is_cancelled_while_only_work_is_left_waits_for_it() -> None:
+    done: list[str] = []
+    begun = threading.Event()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.2)
+        done.append("work")
+
+    async def quick() -> None:
+        begun.wait()
+
+    def steps() -> Steps[None]:
+        yield from together([Call(quick)], work=work)
+
+    async def main() -> None:
+        task = asyncio.ensure_future(run_async(steps()))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert done == ["work"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_what_is_thrown_away_with_its_loop_awaits_nothing_more() -> None:
+    async def never() -> None:
+        await asyncio.sleep(60)
+
+    def steps() -> Steps[None]:
+        try:
+            yield from call(never)
+        finally:
+            yield from call(never)
+
+    async def main() -> None:
+        running = run_async(steps())
+        running.send(None)
+        running.close()  # raises if something is awaited
+
+    asyncio.run(main())
 
 
 def test_while_the_interpreter_ends_nothing_is_done_beside() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import random
 import threading
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from pymongo import AsyncMongoClient, MongoClient, UpdateOne
+from pymongo.client_session import ClientSession
 from pymongo.errors import WriteError
+from pymongo.read_concern import ReadConcern
 from stk_world import GRACE_S, SETTINGS, START, WORDS, hashed, make, random_document, random_query
 
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
@@ -475,3 +478,69 @@ def test_writers_and_rebuilders_exclude_each_other(city: Any) -> None:
     with writing(city, "a test"), pytest.raises(Busy, match="a test since"):
         rebuild(city, info, SETTINGS)
     assert rebuild(city, info, SETTINGS) == COUNT
+
+
+# -- one moment, and the past -----------------------------------------------------------------------------
+
+DAWN = START + dt.timedelta(hours=5)
+AT_NIGHT = {"$stk": {"region": CITY, "start": START, "end": DAWN, "words": "w1 OR w2"}}
+PLAINLY = {
+    "loc": {"$geoWithin": {"$geometry": CITY}},
+    "at": {"$gte": START, "$lt": DAWN},
+    "words": {"$in": ["w1", "w2"]},
+}
+SNAPSHOT = ReadConcern("snapshot")
+
+
+def test_filters_are_of_now(city: Any, client: MongoClient[dict[str, Any]]) -> None:
+    """They are kept for all who use the client, so what a transaction sees must not come among them."""
+    if not hasattr(ClientSession, "bind"):
+        pytest.skip("this pymongo binds no sessions")
+    mine = {"_id": f"{city.database.name}.{city.name}"}
+    with client.start_session() as session, session.bind(), session.start_transaction(SNAPSHOT):
+        before = states(city).find_one(mine)
+        assert before is not None
+        with client.start_session() as other:
+            states(city).update_one(mine, {"$inc": {"tick": 1}}, session=other)
+        assert states(city).find_one(mine) == before
+        now = run(read_state(city))
+        assert now is not None
+        assert now.tick == before["tick"] + 1
+
+
+@pytest.mark.parametrize("how", ["passed", "bound"])
+@pytest.mark.parametrize(
+    "past", ["transaction", "snapshot session", "read concern", "read concern, in a session"]
+)
+def test_who_reads_of_one_moment_goes_by_no_filters(
+    how: str, past: str, city: Any, client: MongoClient[dict[str, Any]]
+) -> None:
+    """They know only of what is there now, and finding by them takes several commands."""
+    if how == "bound" and not hasattr(ClientSession, "bind"):
+        pytest.skip("this pymongo binds no sessions")
+    spatial = SpatialCollection(city)
+    expected = city.count_documents(PLAINLY)
+    assert expected > 5
+    assert _pruned(spatial, AT_NIGHT)
+    if "read concern" in past:
+        spatial = spatial.with_options(read_concern=SNAPSHOT)
+    counters = filters_of(city).counters
+    looked = counters.hits + counters.absent
+    with contextlib.ExitStack() as stack:
+        given: dict[str, Any] = {}
+        if past != "read concern":
+            session = stack.enter_context(client.start_session(snapshot=past == "snapshot session"))
+            given = {"session": session} if how == "passed" else {}
+            if how == "bound":
+                stack.enter_context(session.bind(end_session=False))
+            if past == "transaction":
+                stack.enter_context(session.start_transaction(SNAPSHOT))
+        assert spatial.count_documents(AT_NIGHT, **given) == expected
+        assert len(list(spatial.find(AT_NIGHT, **given))) == expected
+        assert len(list(spatial.find(AT_NIGHT, **given).sort("n"))) == expected
+        assert len(list(spatial.aggregate([{"$match": AT_NIGHT}], **given))) == expected
+        assert "prune_stk" not in spatial.plan(AT_NIGHT, **given).rules
+        assert "prune_stk" not in spatial.explain(AT_NIGHT, **given).plan.rules
+        assert "prune_stk" not in spatial.explain(AT_NIGHT, count=True, **given).plan.rules
+        assert "prune_stk" not in spatial.explain([{"$match": AT_NIGHT}], **given).plan.rules
+    assert counters.hits + counters.absent == looked

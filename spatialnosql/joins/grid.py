@@ -34,7 +34,7 @@ from spatialnosql.joins.grid_region import Area, read_region
 from spatialnosql.joins.grid_stored import check_stored, check_stored_bits, estimated_rows
 from spatialnosql.joins.points import JoinPoints
 from spatialnosql.joins.tallies import AsOf
-from spatialnosql.steps import Steps, call, run
+from spatialnosql.steps import Steps, run
 
 __all__ = ["CENTRES", "Grid", "GridCell", "grid"]
 
@@ -135,7 +135,7 @@ def _read(
     if centre == "index":
         documents = 0
         if known is None:
-            documents = yield from call(points.collection.estimated_document_count)
+            documents = yield from points.estimated_count()
         characters = finer_characters(pieces.bits, known, documents)
     if area.only_the_server_knows:
         unplaced = yield from reader.ask(characters)

@@ -12,6 +12,7 @@ from spatialnosql.collection import SpatialCollection
 from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
+from spatialnosql.own_session import in_own_session
 from spatialnosql.steps import Steps, call
 from spatialnosql.writes.documents import PLAIN
 
@@ -32,13 +33,25 @@ class JoinPoints:
         """The ``gh`` index; with conditions of the caller's own the server chooses, which may know a better one."""
         return {} if self.filter else {"hint": self.info.gh_index}
 
+    def estimated_count(self) -> Steps[int]:
+        """About how many documents there are, whatever the filter; not of the caller's moment."""
+        # pymongo's own method takes no session, but the one that is bound.
+        database, preference = self.collection.database, self.collection.read_preference
+        counted = yield from in_own_session(
+            database.client,
+            lambda session: call(
+                database.command, "count", self.collection.name, session=session, read_preference=preference
+            ),
+        )
+        return int(counted["n"])
+
     def trusted_histogram(self) -> Steps[Histogram | None]:
         """The statistics; None where there are many more documents than they know of.
 
         Then gaps that seem empty are not, and nobody knows how many keys a command would bring.
         """
         histogram = self.info.histogram
-        count = yield from call(self.collection.estimated_document_count)
+        count = yield from self.estimated_count()
         return None if histogram is None or count > _STALE * histogram.total else histogram
 
     def matching(self, condition: Mapping[str, Any]) -> dict[str, Any]:

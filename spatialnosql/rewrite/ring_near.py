@@ -126,6 +126,8 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
     else:
         radius = radius_m(near.lng, near.lat, points, histogram, beyond_m=near.min_distance_m)
         first = min(radius, near.max_distance_m)
+    # Of all documents there is no number that rings may take too long for, and whoever insists on them gets them.
+    may_end = needed > 0 and context.qos.form == "cheapest"
     return Rings(
         near.lng,
         near.lat,
@@ -144,7 +146,7 @@ def rings_of(near: Near, conjunction: Conjunction, filter: Filter, context: Cont
         names_of(others),
         _hinted(others, needed, info, histogram),
         context.qos.max_ranges,
-        _as_it_came(filter) if found_with_place(others, info) else None,
+        _as_it_came(filter) if may_end and found_with_place(others, info) else None,
     )
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +31,7 @@ from pymongo.write_concern import WriteConcern
 
 from spatialnosql.errors import SpatialNoSQLError
 from spatialnosql.metadata import DATABASE
+from spatialnosql.own_session import in_own_session
 from spatialnosql.steps import Steps, call, listed
 from spatialnosql.steps import run as run_steps
 from spatialnosql.stk.keys import Keys, union
@@ -85,9 +86,15 @@ def namespace_of(collection: Any) -> str:
 # -- reading, for both clients ----------------------------------------------------------------------------
 
 
+def _now(collection: Any, read: Callable[[Any], Steps[Any]]) -> Steps[Any]:
+    """What is there now, also for who reads from the past: it is kept for all."""
+    return (yield from in_own_session(collection.database.client, read))
+
+
 def read_state(collection: Any) -> Steps[State | None]:
     """The state of a collection's filters now; None if it has none."""
-    found = yield from call(states(collection).find_one, {"_id": namespace_of(collection)})
+    name = {"_id": namespace_of(collection)}
+    found = yield from _now(collection, lambda own: call(states(collection).find_one, name, session=own))
     return None if found is None else _state(found)
 
 
@@ -100,13 +107,15 @@ def _state(found: Mapping[str, Any]) -> State:
 def read_directories(collection: Any, filters: Any, seen: Iterable[Any] = ()) -> Steps[dict[Any, Ints]]:
     """The filter cubes of each publication, by the publication's name, but for those that were seen."""
     wanted = {"f": filters, "q": None, "_id": {"$nin": list(seen)}}
-    found = yield from listed(pieces(collection).find, wanted, {"cubes": 1})
+    read = pieces(collection).find
+    found = yield from _now(collection, lambda own: listed(read, wanted, {"cubes": 1}, session=own))
     return {part["_id"]: np.frombuffer(part["cubes"], dtype="<i8") for part in found}
 
 
 def read_filters(collection: Any, filters: Any, cubes: list[int]) -> Steps[dict[int, Keys]]:
     """The filters of some cubes, from all their pieces; a cube without any is not in the answer."""
-    found = yield from listed(pieces(collection).find, {"f": filters, "q": {"$in": cubes}}, {"q": 1, "k": 1})
+    read, wanted = pieces(collection).find, {"f": filters, "q": {"$in": cubes}}
+    found = yield from _now(collection, lambda own: listed(read, wanted, {"q": 1, "k": 1}, session=own))
     by_cube: dict[int, list[Keys]] = {}
     for piece in found:
         by_cube.setdefault(piece["q"], []).append(np.frombuffer(piece["k"], dtype="<u4"))

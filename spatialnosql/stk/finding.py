@@ -9,6 +9,7 @@ from typing import Any
 
 from spatialnosql.found import Found
 from spatialnosql.info import CollectionInfo
+from spatialnosql.one_moment import has_one_moment, wants_one_moment, with_session
 from spatialnosql.projection import widened
 from spatialnosql.reading import Reader, can_settle_documents
 from spatialnosql.rewrite.plan import Plan, QoS
@@ -50,9 +51,8 @@ def pruned_plan(
 
 def _sees_the_past(collection: Any, session: Any) -> bool:
     """Whether documents may be seen that were deleted since: the filters know only of what is there now."""
-    if session is None:
-        return bool(collection.read_concern.level == "snapshot")
-    return bool(session.in_transaction or session.options.snapshot)
+    session = with_session(collection.database.client, {"session": session})["session"]
+    return wants_one_moment(collection) or has_one_moment(session)
 
 
 def named_plan(
