@@ -80,10 +80,12 @@ class CollectionInfo:
 
     def same_as(self, other: CollectionInfo) -> bool:
         """Whether both say the same: plans made with one are as good as plans made with the other."""
+        return self.same_points(other) and replace(self, histogram=None) == replace(other, histogram=None)
+
+    def same_points(self, other: CollectionInfo) -> bool:
+        """Whether both have the same statistics: what was learnt beside one holds beside the other."""
         mine, theirs = self.histogram, other.histogram
-        if (mine is None) != (theirs is None) or (mine and theirs and mine.key != theirs.key):
-            return False
-        return replace(self, histogram=None) == replace(other, histogram=None)
+        return mine is theirs if mine is None or theirs is None else mine.key == theirs.key
 
     @cached_property
     def gh_index(self) -> str | None:

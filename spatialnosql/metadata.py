@@ -11,6 +11,7 @@ import datetime as dt
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import bson
@@ -94,7 +95,7 @@ def _load_info(collection: Any, trust_gh: bool, session: Any) -> Steps[Collectio
         stored.get("form", "any"),
         bool(stored.get("unhashed", False)),
         histogram_from_document(histogram) if histogram else None,
-        tuple(_index(index) for index in indexes),
+        tuple(_index(index) for index in indexes if not index.get("hidden")),
         shards,
         _why_not(found[0], stored, trust_gh),
         costs=Costs.of_document(stored.get("costs", {})),
@@ -174,9 +175,7 @@ def _clauses(options: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _index(document: Mapping[str, Any]) -> Index:
-    partial = (
-        bool(document.get("sparse")) or "partialFilterExpression" in document or bool(document.get("hidden"))
-    )
+    partial = bool(document.get("sparse")) or "partialFilterExpression" in document
     return Index(document["name"], tuple(document["key"].items()), partial)
 
 
@@ -225,6 +224,8 @@ class InfoCache:
             return info  # of this query only
         if found is not None and found[1].same_as(info):
             info = found[1]  # with the plans that were made, and what was learnt
+        elif found is not None and found[1].same_points(info):
+            info = replace(info, experience=found[1].experience)  # chunks have moved, or there is a new index
         with self._lock:
             self._items[key] = (time.monotonic(), info)
         return info

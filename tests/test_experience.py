@@ -268,6 +268,20 @@ def collection(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
     metadata_collection(database["any"]).delete_many({"_id": f"{database.name}.points"})
 
 
+def test_a_new_index_makes_plans_void_but_not_what_was_learnt(collection: Any) -> None:
+    cache = InfoCache(expiry_s=0)
+    info = run(cache.info(collection))
+    plan_find(CIRCLE, info, qos=CLIENT)
+    info.experience.learn_share(("kind",), 50, 100.0)
+    collection.create_index({"kind": 1}, name="kind", hidden=True)
+    assert run(cache.info(collection)) is info  # the servers do not use it, nor do we
+    collection.database.command("collMod", collection.name, index={"name": "kind", "hidden": False})
+    fresh = run(cache.info(collection))
+    assert "kind" in {index.name for index in fresh.indexes}
+    assert not fresh.plans
+    assert fresh.experience is info.experience
+
+
 def test_queries_teach_and_infos_live_as_long_as_they_are_true(collection: Any) -> None:
     cache = InfoCache(expiry_s=0)
     info = run(cache.info(collection))
