@@ -37,6 +37,7 @@ from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows
 from spatialnosql.rewrite.planning import plan_count
+from spatialnosql.rewrite.sorted_by import wanted_of_sort
 from spatialnosql.steps import Steps, call, listed, run, run_async
 from spatialnosql.stk.finding import expand_pipeline, filters_of, pruned_pipeline, pruned_plan
 from spatialnosql.stk.operator import OPERATOR, STK_PARTS, expand
@@ -128,7 +129,9 @@ class BaseCollection:
             return Plan(filter, filter=filter, reasons=("the filter is no document",))
         if options.get("upsert"):
             unchanged = unchanged or "an upsert makes its document from the filter"
-        return rewrite(expand(filter, info), info, qos=self._qos, unchanged=unchanged)
+        # Whatever sorts here takes the first.
+        wanted = wanted_of_sort(options.get("sort"), 1)
+        return rewrite(expand(filter, info), info, qos=self._qos, wanted=wanted, unchanged=unchanged)
 
     def _plan_find(self, filter: Any, options: Mapping[str, Any]) -> Steps[Plan]:
         """The plan of a find: there the limit tells how many of the nearest are wanted."""
@@ -177,7 +180,8 @@ class BaseCollection:
         pruned = yield from self._pruned_count(filter, info, options)
         if pruned is not None:
             return pruned
-        plan = plan_count(filter, info, qos=self._qos)
+        cut = {name: options[name] for name in ("limit", "skip") if name in options}
+        plan = plan_count(filter, info, qos=self._qos, **cut)
         if plan.settled is not None:
             return (yield from settled_count(self._collection, plan, info, options))
         options.pop("consistent", None)
@@ -227,7 +231,8 @@ class BaseCollection:
             )
             if found is not None:
                 return found
-        plan = rewrite_pipeline(pipeline, info, qos=self._qos, unchanged=unchanged)
+        in_memory = options.get("allowDiskUse") is False
+        plan = rewrite_pipeline(pipeline, info, qos=self._qos, in_memory=in_memory, unchanged=unchanged)
         sent = self._sent(plan, options, timed="maxTimeMS")
         if plan.near is not None:
             return (yield from self._aggregate_window(plan, Context(info, self._qos), sent))
@@ -288,8 +293,7 @@ class BaseCollection:
         info = yield from self._load_info()
         options = with_session(self._collection.database.client, options)
         if options.pop("count", False):
-            session = options.get("session")
-            return (yield from explain_count_steps(self._collection, filter, info, self._qos, session))
+            return (yield from explain_count_steps(self._collection, filter, info, self._qos, options))
         return (yield from explain_steps(self._collection, filter, info, self._qos, options))
 
 

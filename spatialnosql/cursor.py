@@ -25,10 +25,11 @@ from spatialnosql.nearest import RingSource
 from spatialnosql.one_moment import has_one_moment, wants_one_moment, with_session
 from spatialnosql.projection import widened
 from spatialnosql.reading import Reader, can_settle_documents
-from spatialnosql.rewrite import Context, Plan, QoS
+from spatialnosql.rewrite import Context, Plan, QoS, Wanted
 from spatialnosql.rewrite.bound_near import windows, within_window
 from spatialnosql.rewrite.plan import Settled
 from spatialnosql.rewrite.planning import plan_find
+from spatialnosql.rewrite.sorted_by import wanted_of_sort
 from spatialnosql.settled_find import SettledFind
 from spatialnosql.steps import Steps, listed, run, run_async
 from spatialnosql.stk.finding import named_plan, pruned_plan
@@ -54,6 +55,13 @@ def unchanged_reason(options: Mapping[str, Any]) -> str | None:
 def near_limit(options: Mapping[str, Any]) -> int:
     """How many of the nearest a find wants; 0 if all, or if it sorts and so wants others than the nearest."""
     return 0 if options.get("sort") else abs(options.get("limit", 0))
+
+
+def sorted_wanted(options: Mapping[str, Any]) -> Wanted:
+    """What a find that sorts wants: its order, and how many."""
+    limit = abs(options.get("limit", 0))
+    first = limit + options.get("skip", 0) if limit else 0
+    return wanted_of_sort(options.get("sort"), first, in_memory=options.get("allow_disk_use") is False)
 
 
 class BaseCursor:
@@ -375,6 +383,7 @@ def planned(
         skip=options.get("skip", 0) if near else 0,
         unchanged=unchanged or unchanged_reason(options),
         is_sorted=bool(options.get("sort")),
+        wanted=sorted_wanted(options),
         readable=why_unreadable(collection, info, options) is None,
     )
 
@@ -383,6 +392,8 @@ def why_unreadable(collection: Any, info: CollectionInfo, options: Mapping[str, 
     """Why the client cannot settle the documents of a find, wherever they are; None if it can."""
     if options.get("sort") and options.get("limit"):
         return "of a sort with a limit the servers send only the first few"
+    if options.get("sort") and options.get("allow_disk_use") is False:
+        return "what lies outside would be sorted too, and to sort on disk is forbidden"
     if wants_one_moment(collection) and not has_one_moment(options.get("session")):
         return "every command would choose a moment of its own, and the read concern says that all is of one"
     if not can_settle_documents(collection):

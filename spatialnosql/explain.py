@@ -130,7 +130,8 @@ def _explain_pipeline(
             command = {"find": collection.name, "filter": first_ring(in_client.plan.rings, info)}
             command |= {"hint": in_client.plan.hint} if in_client.plan.hint else {}
             return Explanation(in_client.plan, original, (yield from _examined(collection, command)))
-    plan = pruned or rewrite_pipeline(query, info, qos=qos, unchanged=unchanged)
+    in_memory = options.get("allowDiskUse") is False
+    plan = pruned or rewrite_pipeline(query, info, qos=qos, in_memory=in_memory, unchanged=unchanged)
     if not plan.rewritten:
         return Explanation(plan, original, None)
     stages = plan.pipeline
@@ -143,13 +144,16 @@ def _explain_pipeline(
 
 
 def explain_count_steps(
-    collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS, session: Any = None
+    collection: Any, filter: Mapping[str, Any], info: CollectionInfo, qos: QoS, options: Mapping[str, Any]
 ) -> Steps[Explanation]:
-    """Explain a count. The server runs both ways."""
+    """Explain a count, of which `options` may have limit and skip. The server runs both ways."""
+    cut = {name: options[name] for name in ("skip", "limit") if options.get(name)}
     filter = expand(filter, info)  # noqa: A001 - the argument's own name
-    pruned = yield from pruned_plan(collection, filter, info, qos, session)
-    plan = pruned or _with_reason(plan_count(filter, info, qos=qos), why_not_in_client(filter, info, qos))
-    original = yield from _examined(collection, _counting(collection, filter))
+    pruned = yield from pruned_plan(collection, filter, info, qos, options.get("session"))
+    plan = pruned or _with_reason(
+        plan_count(filter, info, qos=qos, **cut), why_not_in_client(filter, info, qos)
+    )
+    original = yield from _examined(collection, _counting(collection, filter, cut))
     if not plan.rewritten:
         return Explanation(plan, original, None)
     hint = {"hint": plan.hint} if plan.hint else {}
@@ -158,7 +162,7 @@ def explain_count_steps(
         return Explanation(plan, original, (yield from _examined(collection, command)))
     if plan.settled is None:
         assert plan.filter is not None
-        sent = yield from _examined(collection, {**_counting(collection, plan.filter), **hint})
+        sent = yield from _examined(collection, {**_counting(collection, plan.filter, cut), **hint})
         return Explanation(plan, original, sent)
     return Explanation(plan, original, (yield from _examined_count(collection, plan, info)))
 
@@ -179,8 +183,11 @@ def _examined_count(collection: Any, plan: Plan, info: CollectionInfo) -> Steps[
     return replace(Examined.total(parts), shards=max(part.shards for part in parts))
 
 
-def _counting(collection: Any, filter: Mapping[str, Any]) -> dict[str, Any]:
-    return _aggregating(collection, count_stages(filter))
+def _counting(
+    collection: Any, filter: Mapping[str, Any], cut: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    match, *rest = count_stages(filter)
+    return _aggregating(collection, [match, *({f"${name}": n} for name, n in (cut or {}).items()), *rest])
 
 
 def _aggregating(collection: Any, stages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

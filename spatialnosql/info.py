@@ -71,6 +71,8 @@ class CollectionInfo:
 
         Nothing is learnt of places smaller than a few of the histogram's cells, of which it had nothing to say.
         """
+        # Not even of a clump of thousands in one of them: what is learnt corrects all predictions within 39 km. Those
+        # of the whole city would be thousands of times too large, until one proves wrong and voids every plan again.
         if self.histogram is None or cover.outer.size >> (BITS - self.histogram.bits) < _FEWEST_CELLS:
             return
         if seen > (least if most is None else most):

@@ -17,7 +17,8 @@ from spatialnosql.steps import Call, Steps, listed, together
 _ASKED_AT_ONCE = 1_000
 FIRST_BATCH = 101
 """How many documents the server sends first unless it is told otherwise."""
-_LATER_BATCHES = 8_000
+LATER_BATCHES = 8_000
+"""How many are asked for at a time after that."""
 _NO_TYPES = TypeRegistry()
 
 
@@ -80,14 +81,14 @@ def next_documents(
 ) -> Steps[list[list[Any]]]:
     """The next batch of each cursor, side by side; nothing of one that is at its end.
 
-    A `batch_size` of 0 is a small first batch, as the server has it, then many documents at a time. `work` is done
-    while the servers are busy.
+    A `batch_size` of 0 is a small first batch, as the server has it, then many documents at a time. Any other is that
+    of this batch: the next may have another. `work` is done while the servers are busy.
     """
     calls = []
     for cursor in cursors:
         size = batch_size
-        if not size and cursor.retrieved:
-            size = _LATER_BATCHES // len(cursors)
+        if cursor.retrieved:
+            size = size or LATER_BATCHES // len(cursors)
             cursor.set_batches(size)
         calls.append(Call(cursor.to_list, (size or FIRST_BATCH,)))
     return (yield from together(calls, work=work))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spatialnosql.geohash import strings_to_cells
 from spatialnosql.places import settled_by_place
-from spatialnosql.reading import Reader, next_documents
+from spatialnosql.reading import LATER_BATCHES, Reader, next_documents
 from spatialnosql.rewrite import Plan
 from spatialnosql.settle import IN, UNSURE, settle_cells
 from spatialnosql.steps import Steps, call
@@ -31,12 +31,14 @@ class SettledFind:
         # A session takes one command at a time, and parts have no common order; a batch is as large as the caller says.
         whole = any(options.get(name) for name in ("session", "sort", "batch_size", "limit"))
         parts = (plan.filter,) if whole or not plan.settled.parts else plan.settled.parts
+        self._wanted, self._own_size = _wanted(options), bool(options.get("batch_size"))
         self._batch_size = _batch_size(plan.settled.expected / len(parts), options)
         self._given: dict[str, Any] = {"batch_size": self._batch_size}
         if options.get("sort"):
             self._given["sort"] = options["sort"]
         self._cursors = [self._cursor(part) for part in parts]
         self.seen = 0  # candidates
+        self._kept = 0
 
     def _cursor(self, part: Any) -> Any:
         return self._reader.find(part, self._plan.hint, **self._given)
@@ -62,7 +64,19 @@ class SettledFind:
             return None
         self.seen += len(documents)
         kept = yield from self._inside(documents)
+        self._kept += len(kept)
+        self._batch_size = self._later_size()
         return self._reader.widened.strip(kept) if self._stripped else kept
+
+    def _later_size(self) -> int:
+        """Of the next batch: the first was as large as was predicted, and if that was right there is no next one."""
+        if self._own_size:
+            return self._batch_size
+        if not self._wanted:
+            return 0
+        missing = max(self._wanted - self._kept, 1)
+        likely = math.ceil(1.5 * missing * (self.seen + 1) / (self._kept + 1)) + 20
+        return min(max(likely, 2 * self._batch_size), LATER_BATCHES)
 
     def _inside(self, documents: list[Any]) -> Steps[list[Any]]:
         location = self._reader.info.location
@@ -107,13 +121,19 @@ class SettledFind:
             yield from call(cursor.close)
 
 
+def _wanted(options: dict[str, Any]) -> int:
+    """How many documents are read until a limit is filled; 0 = all."""
+    limit = abs(int(options.get("limit", 0)))
+    return limit + int(options.get("skip", 0)) if limit and not options.get("sort") else 0
+
+
 def _batch_size(expected: float, options: dict[str, Any]) -> int:
-    """As the caller wants it; else all at once if they are few, or so many that a limit is surely filled."""
+    """Of the first batch: as the caller wants it, or all if they are few, or so many that a limit is surely filled."""
     size = int(options.get("batch_size", 0))
     if size:
         return size
-    limit = abs(int(options.get("limit", 0)))
-    if limit and not options.get("sort"):
+    wanted = _wanted(options)
+    if wanted:
         # Of a boundary cell about half lies outside.
-        return min(math.ceil(1.5 * (limit + int(options.get("skip", 0)))) + 20, math.ceil(expected) + 100)
+        return min(math.ceil(1.5 * wanted) + 20, math.ceil(expected) + 100)
     return math.ceil(1.3 * expected) + 100 if expected <= _FIRST_BATCH else 0

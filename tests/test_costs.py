@@ -16,6 +16,7 @@ from spatialnosql.info import CollectionInfo, Index, ShardRange
 from spatialnosql.region import IntersectionRegion, MirroredRegion
 from spatialnosql.rewrite.cost import (
     CLIENT,
+    IN_ORDER,
     ONE_SCAN,
     ORIGINAL,
     SERVER,
@@ -26,6 +27,7 @@ from spatialnosql.rewrite.cost import (
     test_ms,
 )
 from spatialnosql.rewrite.own_indexes import names_of
+from spatialnosql.rewrite.plan import Wanted
 from spatialnosql.rewrite.planning import plan_count, plan_find
 
 test_ms.__test__ = False  # type: ignore[attr-defined]
@@ -107,7 +109,12 @@ def test_estimates_grow_with_what_they_count() -> None:
             assert all(after[form] >= before[form] for form in before)
     limited = estimate(covering, region, info, limit=10)
     fetched = estimate_count(covering, region, info, others=({"kind": "cafe"},))
+    few = estimate_count(covering, region, info, limit=10)
     assert limited is not None
+    assert few is not None
+    # Whoever counts in the client has counted everything before a limit tells.
+    assert {form for form in count if few[form] < count[form]} == servers
+    assert {form for form in count if few[form] == count[form]} == set(count) - servers
     assert fetched is not None
     assert all(limited[form] < find[form] for form in find)
     assert fetched[CLIENT] > count[CLIENT]
@@ -124,6 +131,30 @@ def test_estimates_grow_with_what_they_count() -> None:
         assert all(after[form] == before[form] for form in before if form != ORIGINAL)
     assert estimate(covering, region, known(histogram=None)) is None
     assert estimate_count(covering, region, known(histogram=None), others=()) is None
+
+
+def test_documents_in_the_order_of_an_index_are_a_form_of_their_own() -> None:
+    region = within_to_region({"$geometry": {"type": "Polygon", "coordinates": [SQUARE]}})
+    info = known()
+    covering = cover(region, weights=info.histogram)
+    plain = estimate(covering, region, info)
+    assert plain is not None
+    forms = [
+        estimate(covering, region, info, wanted=Wanted(first, (("_id", 1),))) or {}
+        for first in (1, 100, 10_000, 0)
+    ]
+    for made in forms:
+        assert set(made) == {ORIGINAL, SERVER, CLIENT, IN_ORDER}
+        assert all(one >= 0 for one in made.values())
+    walks = [made[IN_ORDER] for made in forms]
+    assert walks == sorted(walks)
+    assert walks[0] < 0.1 * forms[0][SERVER]
+    assert walks[-1] > forms[-1][SERVER] > plain[SERVER]  # all of it: what is sorted costs something too
+    assert IN_ORDER not in (estimate(covering, region, info, wanted=Wanted(1, (("n", 1),))) or {})
+    # Where the area is on one shard of three, only that one walks through what it has.
+    shards = (ShardRange("", "u", "a"), ShardRange("u", "v", "b"), ShardRange("v", "{", "c"))
+    alone = estimate(covering, region, known(shards=shards), wanted=Wanted(10_000, (("_id", 1),))) or {}
+    assert alone[IN_ORDER] < forms[2][IN_ORDER]
 
 
 def test_the_load_is_the_points_of_the_cover_on_the_shards_that_hold_it() -> None:

@@ -84,6 +84,19 @@ def test_a_large_interior_is_counted_side_by_side() -> None:
         assert settled.parts == (settled.counted,)
 
 
+def test_of_a_limit_no_more_is_counted_than_is_needed() -> None:
+    """ "Is there any" is answered by whoever stops at the first; a limit near to all of it changes nothing."""
+    info = known()
+    settled = [plan_count(CIRCLE, info, limit=n).settled is not None for n in (1, 100, 30_000)]
+    assert settled == [False, False, True]
+    assert plan_count(CIRCLE, info, limit=100, skip=30_000).settled is not None
+    assert plan_count(CIRCLE, info, skip=5).settled is not None  # all of it
+    assert len(info.plans) == 5
+    plan = plan_count(CIRCLE, known(), limit=1)
+    assert plan.estimates_ms is not None
+    assert plan.estimates_ms["original"] < plan.estimates_ms["client"]
+
+
 @pytest.mark.parametrize(
     ("filter", "info", "qos", "why"),
     [
@@ -172,10 +185,10 @@ def magnified(plain: Any, times: int = 1000) -> CollectionInfo:
     return replace(info, histogram=more)
 
 
-def counted(collection: Any, asked: dict[str, Any]) -> tuple[int, int | None]:
+def counted(collection: Any, asked: dict[str, Any], **options: Any) -> tuple[int, int | None]:
     """The number of documents, or the code with which the server refuses."""
     try:
-        return collection.count_documents(asked), None
+        return collection.count_documents(asked, **options), None
     except OperationFailure as error:
         return 0, error.code
 
@@ -267,6 +280,28 @@ def test_skip_limit_sessions_and_snapshots(plain: Any, client: MongoClient[dict[
             assert session.in_transaction
     with client.start_session(snapshot=True) as session:
         assert spatial.count_documents(CIRCLE, session=session, consistent=True) == whole
+
+
+def test_limits(plain: Any) -> None:
+    """The same numbers as the server's, of however many, and few are looked at where few are wanted."""
+    info = magnified(plain)
+    spatial = SpatialCollection(plain, info=info)
+    ways = Counter()
+    for question in questions():
+        asked = {"loc": question.condition}
+        for options in ({"limit": 1}, {"limit": 3, "skip": 2}, {"limit": 40}, {"limit": 10**6, "skip": 1}):
+            expected = counted(plain, asked, **options)
+            for _ in range(2):
+                assert counted(spatial, asked, **options) == expected, (asked, options)
+            ways[plan_count(asked, info, **options).settled is not None] += 1
+    assert min(ways.values()) > 30
+    whole = plain.count_documents(CIRCLE)
+    for options, most in (({"limit": 1}, 40), ({"limit": 2, "skip": 3}, 60)):
+        explained = spatial.explain(CIRCLE, count=True, **options)
+        sent = explained.rewritten or explained.original
+        assert sent.keys < most < whole
+        pipeline = [{"$match": CIRCLE}, {"$limit": options["limit"]}, {"$count": "n"}]
+        assert list(spatial.aggregate(pipeline)) == list(plain.aggregate(pipeline))
 
 
 def test_counted_in_parts(plain: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from pymongo import MongoClient
 
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import near_limit, unchanged_reason
+from spatialnosql.cursor import near_limit, sorted_wanted, unchanged_reason
 from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
@@ -76,7 +76,8 @@ def plan_of(rule: str, pair: dict[str, Any]) -> Plan:
         limit = near_limit(options)
         skip = options.get("skip", 0)
         asked = pair.get("filter", BOX)
-        return rewrite(asked, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged_reason(options))
+        given = {"limit": limit, "skip": skip, "wanted": sorted_wanted(options)}
+        return rewrite(asked, info, qos=qos, unchanged=unchanged_reason(options), **given)
     with MongoClient[dict[str, Any]]("localhost:1", connect=False) as never_connected:
         spatial = SpatialCollection(never_connected["city"]["places"], qos=qos, info=info)
         return spatial.plan(pair.get("filter", BOX), **options)

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import tracemalloc
 import uuid
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -540,6 +541,47 @@ def test_later_batches_fit_the_caches(cluster: Any, plain: Any, info: Collection
         sizes.clear()
         assert len(list(spatial.find(world, batch_size=900))) == len(found)
         assert set(sizes) == {900}
+
+
+def test_batches_grow_where_far_too_few_were_predicted(
+    cluster: Any, plain: Any, info: CollectionInfo
+) -> None:
+    """Only the first batch is as large as the prediction: what is wrong about it is not repeated to the end."""
+    sizes: list[Any] = []
+
+    class Batches(monitoring.CommandListener):
+        def started(self, event: monitoring.CommandStartedEvent) -> None:
+            if event.command_name in ("find", "getMore"):
+                sizes.append(event.command.get("batchSize"))
+
+        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+            pass
+
+        def failed(self, event: monitoring.CommandFailedEvent) -> None:
+            pass
+
+    stale = Histogram.of_points([2.35] * 5, [48.86] * 5, 30)
+    world = {"loc": {"$geoWithin": {"$box": [[-179.0, -89.0], [179.0, 89.0]]}}}
+    inside = plain.count_documents(world)
+    assert inside > 1_000
+    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[Batches()]) as watched:
+        collection = watched[plain.database.name][plain.name]
+        for options, expected in (
+            ({}, [107, 8_000]),
+            ({"sort": [("n", 1)]}, [107, 8_000]),
+            ({"batch_size": 300}, None),
+            ({"limit": 30}, [65]),
+            ({"limit": 170}, [105, 210]),
+        ):
+            unwise = replace(info, histogram=stale, experience=Experience(), plans=OrderedDict())
+            spatial = SpatialCollection(collection, info=unwise, qos=CLIENT)
+            sizes.clear()
+            found = spatial.find(world, **options).to_list()
+            assert len(found) == options.get("limit", inside)
+            if expected is None:
+                assert set(sizes) == {300}
+            else:
+                assert sizes == expected
 
 
 def test_found_in_parts(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from spatialnosql.errors import SpatialNoSQLError
@@ -17,10 +18,11 @@ from spatialnosql.rewrite.bound_near import beside, bound_near
 from spatialnosql.rewrite.cost import SERVER, predicted_shards
 from spatialnosql.rewrite.fragments import all_of
 from spatialnosql.rewrite.own_indexes import fields_behind_gh, fields_of, hint_for
-from spatialnosql.rewrite.plan import Context, NearWindow, Notes, Plan, QoS
+from spatialnosql.rewrite.plan import ALL, Context, NearWindow, Notes, Plan, QoS, Wanted
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.replace_regions import replace_regions
 from spatialnosql.rewrite.rewrite_branches import rewrite_branches
+from spatialnosql.rewrite.sorted_by import known_order, wanted_of_pipeline
 
 __all__ = [
     "PIPELINE_RULES",
@@ -29,6 +31,7 @@ __all__ = [
     "NearWindow",
     "Plan",
     "QoS",
+    "Wanted",
     "rewrite",
     "rewrite_pipeline",
 ]
@@ -61,14 +64,15 @@ def rewrite(
     qos: QoS | None = None,
     limit: int = 0,
     skip: int = 0,
+    wanted: Wanted = ALL,
     unchanged: str | None = None,
 ) -> Plan:
     """The plan for a filter of a find, count, update or delete.
 
-    `limit` and `skip` are the find's, for near. `unchanged` is a reason the caller knows not to rewrite: a hint of the
-    user's own, a collation, ...
+    `limit` and `skip` are the find's, for near; 0 if it sorts, for then `wanted` says what it takes. `unchanged` is a
+    reason the caller knows not to rewrite: a hint of the user's own, a collation, ...
     """
-    context = Context(info, qos or QoS(), limit, skip)
+    context = Context(info, qos or QoS(), limit, skip, wanted=known_order(wanted, info))
     reason = unchanged or _why_not(context)
     if reason is not None:
         return Plan(filter, filter=filter, reasons=(reason,))
@@ -88,16 +92,18 @@ def rewrite_pipeline(
     info: CollectionInfo,
     *,
     qos: QoS | None = None,
+    in_memory: bool = False,
     unchanged: str | None = None,
 ) -> Plan:
-    """The plan for an aggregation pipeline."""
+    """The plan for an aggregation pipeline; `in_memory` says that servers may not sort on disk."""
     context = Context(info, qos or QoS())
     reason = unchanged or _why_not(context)
     if reason is not None:
         return Plan(pipeline, pipeline=pipeline, reasons=(reason,))
     notes = Notes()
     try:
-        sent = _rewrite_stages(pipeline, context, notes)
+        wanted = known_order(wanted_of_pipeline(pipeline, in_memory=in_memory), info)
+        sent = _rewrite_stages(pipeline, replace(context, wanted=wanted), notes)
     except SpatialNoSQLError as error:
         return Plan(pipeline, pipeline=pipeline, reasons=(f"left to the server: {error}",))
     if not notes.rules:
@@ -151,7 +157,7 @@ def _plan(original: Any, notes: Notes, context: Context, **fields: Any) -> Plan:
     shards = {shard for covering in notes.covers for shard in predicted_shards(covering.outer, context.info)}
     estimates = None
     if notes.estimates:
-        forms = notes.estimates[0].keys()
+        forms = [form for form in notes.estimates[0] if all(form in part for part in notes.estimates)]
         estimates = {form: sum(part[form] for part in notes.estimates) for form in forms}
     return Plan(
         original,

@@ -26,6 +26,7 @@ from spatialnosql.rewrite.own_indexes import have_index, hint_for, names_of, own
 from spatialnosql.rewrite.plan import Answered, Context, Filter, Plan, Settled, UnreadShape
 from spatialnosql.rewrite.predicates import Conjunction, read
 from spatialnosql.rewrite.settled import region_of, why_not_settled, within
+from spatialnosql.rewrite.sorted_by import why_not_sorted
 
 OUTLINE, COVER = "outline", "cover"
 _CELLS = 512
@@ -52,7 +53,9 @@ def ask_outline(filter: Filter, context: Context, *, counted: bool = False) -> P
     covering = Cover(NOTHING, ranges, len(ranges))
     held *= info.experience.factor(covering)
     inside = held * outline.filled
-    wanted = min(inside, float(context.limit + context.skip)) if context.limit else inside
+    if why_not_sorted(context.wanted, others, held / (len(predicted_shards(ranges, info)) or 1), info):
+        return None
+    wanted = min(inside, float(context.enough or inside))
     estimates = _estimates(ranges, held, wanted, outline.vertices, info, **kind)
     test_ms = info.costs.test_ms + outline.vertices * info.costs.vertex_ms
     estimates[ORIGINAL] = min(estimates[ORIGINAL], own_index_ms(others, info, test_ms))

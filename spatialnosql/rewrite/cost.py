@@ -6,6 +6,8 @@ ranges only, with the boundary settled here. Coefficients are in `spatialnosql.c
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,10 +17,12 @@ from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.region import EdgeRegion, IntersectionRegion, MirroredRegion, Region, UnionRegion
 from spatialnosql.rewrite.own_indexes import have_index, names_of, own_index_ms
-from spatialnosql.rewrite.plan import Answered, Filter
+from spatialnosql.rewrite.plan import ALL, Answered, Filter, Wanted
+from spatialnosql.rewrite.sorted_by import walk_ms
 
 ORIGINAL, SERVER, CLIENT = "original", "server", "client"
 ONE_SCAN = "client, in one scan"
+IN_ORDER = "original, in the order of an index"
 SPILL = 1.15  # MongoDB's own covering of a shape holds about this many times the points inside it
 
 
@@ -30,11 +34,13 @@ def estimate(
     limit: int = 0,
     load: Load | None = None,
     others: tuple[Filter, ...] = (),
+    wanted: Wanted = ALL,
 ) -> dict[str, float] | None:
     """The milliseconds of a find in each form; None without statistics.
 
     `limit` is what it wants at most; 0 = all. `load` is the cover's, where it is known already. `others` are conditions
-    beside those on the location, for which the servers may have an index.
+    beside those on the location, for which the servers may have an index. `wanted` says in which order, if in any:
+    where an index has it, that is a form of its own.
     """
     if info.histogram is None:
         return None
@@ -45,22 +51,41 @@ def estimate(
     seeks = load.asked * (costs.shard_ms + (len(cover.interior) + len(cover.boundary)) * costs.range_ms)
     fewer_seeks = load.asked * (costs.shard_ms + len(cover.outer) * costs.range_ms)
     read = costs.key_ms + costs.fetch_ms
-    wanted = load.inside * costs.return_ms
+    sort_ms = costs.key_ms if wanted.order else 0.0  # a document: about as long as to read a key
+    first = wanted.first if wanted.order and wanted.first else load.inside
+    returned = min(load.inside, first) * costs.return_ms + load.inside * sort_ms
+    in_order = walk_ms(
+        wanted, others, info, inside=load.inside, asked=load.asked, test_ms=test, shape_ms=shape
+    )
     return {
         ORIGINAL: min(
             costs.command_ms
             + load.shards * (costs.shard_ms + shape)
-            + share * (load.inside * SPILL * (read + test) + wanted),
+            + share * (load.inside * SPILL * (read + test) + returned),
             own_index_ms(others, info, test),
         ),
         SERVER: costs.command_ms
         + seeks
         + (load.asked * shape if len(cover.boundary) else 0.0)
-        + share * (load.outer * read + load.boundary * test + wanted),
+        + share * (load.outer * read + load.boundary * test + returned),
         CLIENT: costs.command_ms
         + fewer_seeks
-        + share * (load.outer * (read + costs.return_ms) + load.boundary * costs.settle_ms),
+        + share * (load.outer * (read + sort_ms + costs.return_ms) + load.boundary * costs.settle_ms),
+        **({IN_ORDER: in_order} if in_order < math.inf else {}),
     }
+
+
+def as_it_is(estimates: Mapping[str, float]) -> str:
+    """The cheaper of the ways in which servers may answer a query as it came."""
+    return min((form for form in (ORIGINAL, IN_ORDER) if form in estimates), key=lambda form: estimates[form])
+
+
+def why_as_it_is(estimates: Mapping[str, float], rewritten_ms: float) -> str:
+    """Why a query goes as it came, in words."""
+    form = as_it_is(estimates)
+    ordered = "an index has the order that is wanted, and finds enough sooner"
+    why = ordered if form == IN_ORDER else "the cover would cost more than it saves"
+    return f"{why} ({rewritten_ms:.1f} ms against {estimates[form]:.1f} ms)"
 
 
 def estimate_count(
@@ -70,11 +95,12 @@ def estimate_count(
     *,
     load: Load | None = None,
     others: tuple[Filter, ...] = (),
+    limit: int = 0,
 ) -> dict[str, float] | None:
     """The milliseconds of a count in each form, the last one in one command or in two; None without statistics.
 
     With `others`, conditions beside those on the location, the index alone does not do. `load` is the cover's, where it
-    is known.
+    is known. `limit` is how many are counted at most; 0 = all.
     """
     if info.histogram is None:
         return None
@@ -84,15 +110,18 @@ def estimate_count(
     read = costs.key_ms + costs.fetch_ms
     ranges = len(cover.interior) + len(cover.boundary)
     two = bool(len(cover.interior)) + bool(len(cover.boundary))
+    # Servers stop at the limit, each by itself. Whoever counts here has counted everything before he knows.
+    share = min(1.0, limit * load.asked / load.inside) if limit and load.inside else 1.0
     return {
         ORIGINAL: min(
-            costs.command_ms + load.shards * (costs.shard_ms + shape) + load.inside * SPILL * (read + test),
+            costs.command_ms
+            + load.shards * (costs.shard_ms + shape)
+            + share * load.inside * SPILL * (read + test),
             own_index_ms(others, info, test),
         ),
         SERVER: costs.command_ms
         + load.asked * (costs.shard_ms + ranges * costs.range_ms + (shape if len(cover.boundary) else 0.0))
-        + load.outer * read
-        + load.boundary * test,
+        + share * (load.outer * read + load.boundary * test),
         CLIENT: two * (costs.command_ms + load.asked * costs.shard_ms)
         + load.asked * ranges * costs.range_ms
         + load.outer * key

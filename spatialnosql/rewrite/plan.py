@@ -248,6 +248,19 @@ class Notes:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What is wanted of all the documents that are found: the first so many, in an order."""
+
+    first: int = 0  # limit and skip together; 0 = all
+    order: tuple[tuple[str, int], ...] = ()  # fields and their directions, 1 or -1; () = any
+    in_memory: bool = False  # the servers may not sort on disk
+
+
+ALL = Wanted()
+"""All, in any order."""
+
+
+@dataclass(frozen=True)
 class Context:
     """What a rule may know beside the query."""
 
@@ -256,6 +269,14 @@ class Context:
     limit: int = 0  # of a find: how many documents are wanted at most; 0 = all
     skip: int = 0
     again: bool = False  # the query has come before
+    wanted: Wanted = ALL
+
+    @property
+    def enough(self) -> int:
+        """How many documents are read at most, where any of them will do; 0 = all."""
+        if self.limit:
+            return self.limit + self.skip
+        return 0 if self.wanted.order else self.wanted.first
 
     def with_limit(self, limit: int, skip: int = 0) -> Context:
         """The same with another limit."""

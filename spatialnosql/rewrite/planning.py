@@ -22,14 +22,25 @@ from spatialnosql.info import CollectionInfo
 from spatialnosql.region import Region
 from spatialnosql.rewrite import rewrite
 from spatialnosql.rewrite.ask_outline import ask_outline
-from spatialnosql.rewrite.cost import CLIENT, ONE_SCAN, ORIGINAL, SERVER, Load, estimate, estimate_count
+from spatialnosql.rewrite.cost import (
+    CLIENT,
+    IN_ORDER,
+    ONE_SCAN,
+    ORIGINAL,
+    SERVER,
+    Load,
+    estimate,
+    estimate_count,
+    why_as_it_is,
+)
 from spatialnosql.rewrite.fragments import cover_of, encoded_as, snapshot
-from spatialnosql.rewrite.plan import Context, Plan, QoS
+from spatialnosql.rewrite.plan import ALL, Context, Plan, QoS, Wanted
 from spatialnosql.rewrite.predicates import Conjunction, is_near, read
 from spatialnosql.rewrite.ring_near import ring_near, why_not_rings
 from spatialnosql.rewrite.settle_count import settle_count
 from spatialnosql.rewrite.settle_find import settle_find
 from spatialnosql.rewrite.settled import region_of, why_not_settled
+from spatialnosql.rewrite.sorted_by import known_order, why_not_sorted
 
 CLIENT_RULES = ("ring_near", "ring_geo_near", "ask_outline", "settle_find", "settle_count", "count_pipeline")
 """What is done where the client takes part, one module each; all else is `rewrite`'s."""
@@ -50,40 +61,45 @@ def plan_find(
     limit: int = 0,
     skip: int = 0,
     is_sorted: bool = False,
+    wanted: Wanted = ALL,
     unchanged: str | None = None,
     readable: bool = True,
 ) -> Plan:
     """The plan of a find.
 
-    `limit` and `skip` are the find's; 0 if it `is_sorted`, for then it must see everything. `readable` says that
+    `limit` and `skip` are the find's; 0 if it `is_sorted`, for then `wanted` says what it takes. `readable` says that
     the client can read the documents' ``gh`` and place, whatever the projection.
     """
-    qos = qos or QoS()
+    qos, wanted = qos or QoS(), known_order(wanted, info)
 
     def make(filter: Mapping[str, Any], again: bool) -> Plan:
-        plan = _client_find(filter, Context(info, qos, limit, skip, again)) if readable else None
+        context = Context(info, qos, limit, skip, again, wanted)
+        plan = _client_find(filter, context) if readable else None
         if plan is not None and plan.rings is not None and is_sorted:
             plan = None  # not by distance, then
-        return plan or rewrite(filter, info, qos=qos, limit=limit, skip=skip)
+        return plan or rewrite(filter, info, qos=qos, limit=limit, skip=skip, wanted=wanted)
 
     if unchanged is not None or not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos, limit=limit, skip=skip, unchanged=unchanged)
     if is_near(filter, info):
         # Rings are as cheap to make as to remember, and go by what was learnt last. They hold a near by its numbers.
         return make(filter, False) if len(filter) == 1 else _given_back(make(snapshot(filter), False), filter)
-    return _remembered(info, filter, ("find", qos, limit, skip, is_sorted, readable), make)
+    return _remembered(info, filter, ("find", qos, limit, skip, is_sorted, wanted, readable), make)
 
 
-def plan_count(filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | None = None) -> Plan:
-    """The plan of a count."""
-    qos = qos or QoS()
+def plan_count(
+    filter: Mapping[str, Any], info: CollectionInfo, *, qos: QoS | None = None, limit: int = 0, skip: int = 0
+) -> Plan:
+    """The plan of a count; with a `limit` servers need not find more than that and `skip` together."""
+    qos, wanted = qos or QoS(), Wanted(limit + skip if limit else 0)
 
     def make(filter: Mapping[str, Any], again: bool) -> Plan:
-        return _client_count(filter, Context(info, qos, again=again)) or rewrite(filter, info, qos=qos)
+        context = Context(info, qos, again=again, wanted=wanted)
+        return _client_count(filter, context) or rewrite(filter, info, qos=qos, wanted=wanted)
 
     if not _may_rewrite(info, qos):
         return rewrite(filter, info, qos=qos)
-    return _remembered(info, filter, ("count", qos), make)
+    return _remembered(info, filter, ("count", qos, wanted), make)
 
 
 def why_not_in_client(
@@ -114,20 +130,17 @@ def _client_find(filter: Mapping[str, Any], context: Context) -> Plan | None:
     if found is None or isinstance(found, Plan):
         return found
     conjunction, region, covering, load = found
-    info = context.info
+    info, others, wanted = context.info, tuple(conjunction.others), context.wanted
+    if context.qos.form == "cheapest" and why_not_sorted(wanted, others, load.outer / load.asked, info):
+        return None  # `rewrite` says it
     estimates = estimate(
-        covering,
-        region,
-        info,
-        limit=context.limit + context.skip,
-        load=load,
-        others=tuple(conjunction.others),
+        covering, region, info, limit=context.enough, load=load, others=others, wanted=wanted
     )
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form == CLIENT:
         return settle_find(filter, conjunction, covering, load, context, estimates)
-    return _as_it_is(filter, found, estimates, info) if form == ORIGINAL else None
+    return _as_it_is(filter, found, estimates, info) if form in (ORIGINAL, IN_ORDER) else None
 
 
 def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
@@ -136,7 +149,8 @@ def _client_count(filter: Mapping[str, Any], context: Context) -> Plan | None:
     if found is None or isinstance(found, Plan):
         return None if found is None or found.rings else found
     conjunction, region, covering, load = found
-    estimates = estimate_count(covering, region, context.info, load=load, others=tuple(conjunction.others))
+    others = tuple(conjunction.others)
+    estimates = estimate_count(covering, region, context.info, load=load, others=others, limit=context.enough)
     assert estimates is not None
     form = _chosen(estimates, context.qos)
     if form in (CLIENT, ONE_SCAN):
@@ -178,10 +192,7 @@ def _as_it_is(
     info: CollectionInfo,
 ) -> Plan:
     conjunction, _, covering, load = found
-    reason = (
-        f"the cover would cost more than it saves ({min(estimates[SERVER], estimates[CLIENT]):.1f} ms against "
-        f"{estimates[ORIGINAL]:.1f} ms)"
-    )
+    reason = why_as_it_is(estimates, min(estimates[SERVER], estimates[CLIENT]))
     return Plan(
         filter,
         filter=filter,

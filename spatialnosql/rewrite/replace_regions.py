@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spatialnosql.rewrite.cost import ORIGINAL, SERVER, Load, estimate, test_ms
+from spatialnosql.rewrite.cost import SERVER, Load, as_it_is, estimate, test_ms, why_as_it_is
 from spatialnosql.rewrite.fragments import all_of, any_of, conditions, cover_of
 from spatialnosql.rewrite.own_indexes import WITH_PLACE, why_not_by_ranges
 from spatialnosql.rewrite.plan import Context, Notes
 from spatialnosql.rewrite.predicates import Conjunction
 from spatialnosql.rewrite.settled import region_of
+from spatialnosql.rewrite.sorted_by import why_not_sorted
 
 
 def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) -> Conjunction:
@@ -40,18 +41,19 @@ def replace_regions(conjunction: Conjunction, context: Context, notes: Notes) ->
     tested_ms = costs.key_ms + costs.fetch_ms + test_ms(region, info)
     covering = cover_of(region, context, costs.range_ms / tested_ms)
     load = None if info.histogram is None else Load.of(covering, info, info.histogram)
-    limit = context.limit + context.skip
-    estimates = estimate(covering, region, info, limit=limit, load=load, others=others)
+    wanted = context.wanted
+    estimates = estimate(
+        covering, region, info, limit=context.enough, load=load, others=others, wanted=wanted
+    )
     notes.answered = load.answered(covering, others, info) if load is not None else None
+    by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
+    if why_not is None and by_cost:
+        why_not = why_not_sorted(wanted, others, None if load is None else load.outer / load.asked, info)
     if why_not is not None:
         notes.declined(why_not)  # and the answer will tell
         return conjunction
-    by_cost = context.qos.precision == "cost" and context.qos.form == "cheapest"
-    if by_cost and estimates is not None and estimates[SERVER] >= estimates[ORIGINAL]:
-        notes.declined(
-            "the cover would cost more than it saves "
-            f"({estimates[SERVER]:.1f} ms against {estimates[ORIGINAL]:.1f} ms)"
-        )
+    if by_cost and estimates is not None and estimates[SERVER] >= estimates[as_it_is(estimates)]:
+        notes.declined(why_as_it_is(estimates, estimates[SERVER]))
         return conjunction
     gh = info.gh
     tests = [predicate.condition for predicate in predicates]
