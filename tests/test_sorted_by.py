@@ -21,7 +21,7 @@ from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
 from spatialnosql.metadata import load_info, metadata_collection
 from spatialnosql.rewrite import Plan, QoS
-from spatialnosql.rewrite.own_indexes import key_of
+from spatialnosql.rewrite.own_indexes import names_of
 from spatialnosql.steps import run
 from spatialnosql.testing import assert_same_documents
 
@@ -105,7 +105,7 @@ def test_equality_before_the_order() -> None:
         ({"kind": "cafe", "size": {"$gt": 1}}, False),
         ({"kind": "cafe", "size": {"$in": list(range(500))}}, False),
     ):
-        info.experience.learn_share(key_of([{key: value} for key, value in others.items()]), 0.9)
+        info.experience.learn_share(names_of([{key: value} for key, value in others.items()]), 900, 1_000.0)
         plan = plan_of(info, {**BIG, **others}, sort="time", limit=10)
         assert plan.rewritten is not served, others
         assert ("an index has the order" in str(plan)) is served
@@ -174,8 +174,8 @@ def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Any]:
 def spatial(plain: Any) -> SpatialCollection:
     info = run(load_info(plain))
     info = replace(info, experience=Experience(), plans=type(info.plans)())
-    info.experience.learn_share(key_of([{"kind": 1}]), 0.3)
-    info.experience.learn_share(key_of([{"kind": {"$in": [0, 2]}}]), 0.6)
+    info.experience.learn_share(names_of([{"kind": 1}]), 300, 1_000.0)
+    info.experience.learn_share(names_of([{"kind": {"$in": [0, 2]}}]), 600, 1_000.0)
     return SpatialCollection(plain, info=info)
 
 
