@@ -79,9 +79,12 @@ def explain_steps(
         limit = near_limit(options)
         skip = options.get("skip", 0) if limit else 0
         plan = _with_reason(plan, unreadable or why_not_in_client(query, info, qos, limit, skip))
-    shared = {_FIND_OPTIONS[name]: value for name, value in options.items() if name in _FIND_OPTIONS}
-    if isinstance(shared.get("sort"), Sequence):
-        shared["sort"] = dict(shared["sort"])
+    given = {name: value for name, value in options.items() if value is not None}
+    shared = {_FIND_OPTIONS[name]: value for name, value in given.items() if name in _FIND_OPTIONS}
+    if shared.get("sort"):
+        shared["sort"] = _sorting(shared["sort"])
+    if shared.get("limit", 0) < 0:  # pymongo's way to ask for one batch
+        shared |= {"limit": -shared["limit"], "singleBatch": True}
     before = {"find": collection.name, "filter": query, **shared}
     original = yield from _examined(collection, before)
     if not plan.rewritten:
@@ -97,6 +100,13 @@ def explain_steps(
     if plan.hint:
         after["hint"] = plan.hint
     return Explanation(plan, original, (yield from _examined(collection, after)))
+
+
+def _sorting(sort: Any) -> dict[str, Any]:
+    """A sort as the command takes it, of any form that pymongo takes."""
+    if isinstance(sort, Mapping):
+        return dict(sort)
+    return dict((one, 1) if isinstance(one, str) else one for one in sort)
 
 
 def _with_reason(plan: Plan, why_not: str | None) -> Plan:

@@ -105,6 +105,19 @@ def test_options_of_a_find(spatial: SpatialCollection) -> None:
     assert explained.original.returned == explained.rewritten.returned == 3
 
 
+@pytest.mark.parametrize(
+    "options", [{"sort": ["n", "kind"]}, {"sort": {"n": -1}}, {"limit": -3}, {"sort": None}]
+)
+def test_options_in_every_form_that_pymongo_takes(
+    options: dict[str, Any], spatial: SpatialCollection
+) -> None:
+    explained = spatial.explain(CIRCLE, **options)
+    assert len(list(spatial.find(CIRCLE, **options))) > 0
+    assert explained.original.returned > 0
+    if "limit" in options:
+        assert explained.original.returned <= 3 * explained.original.shards
+
+
 def test_as_json_and_as_a_table(spatial: SpatialCollection) -> None:
     explained = spatial.explain(CIRCLE)
     told = json.loads(json.dumps(explained.to_dict()))
