@@ -510,24 +510,30 @@ def test_a_loop_may_stop_go_on_and_begin_again(plain: Any, spatial: SpatialColle
         assert len(closed) <= 7
 
 
+class Batches(monitoring.CommandListener):
+    """The sizes of the batches that were asked for."""
+
+    def __init__(self) -> None:
+        self.sizes: list[Any] = []
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name in ("find", "getMore"):
+            self.sizes.append(event.command.get("batchSize"))
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
 def test_later_batches_fit_the_caches(cluster: Any, plain: Any, info: CollectionInfo) -> None:
-    sizes: list[Any] = []
-
-    class Batches(monitoring.CommandListener):
-        def started(self, event: monitoring.CommandStartedEvent) -> None:
-            if event.command_name in ("find", "getMore"):
-                sizes.append(event.command.get("batchSize"))
-
-        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-            pass
-
-        def failed(self, event: monitoring.CommandFailedEvent) -> None:
-            pass
-
+    batches = Batches()
+    sizes = batches.sizes
     assert info.histogram is not None
     many = Histogram(info.histogram.bits, info.histogram.cells, info.histogram.counts * 500)
     world = {"loc": {"$geoWithin": {"$box": [[-179.0, -89.0], [179.0, 89.0]]}}}
-    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[Batches()]) as watched:
+    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[batches]) as watched:
         collection = watched[plain.database.name][plain.name]
         # With experience of its own: what other tests taught corrects predictions.
         unwise = replace(info, histogram=many, experience=Experience())
@@ -548,24 +554,13 @@ def test_batches_grow_where_far_too_few_were_predicted(
     cluster: Any, plain: Any, info: CollectionInfo
 ) -> None:
     """Only the first batch is as large as the prediction: what is wrong about it is not repeated to the end."""
-    sizes: list[Any] = []
-
-    class Batches(monitoring.CommandListener):
-        def started(self, event: monitoring.CommandStartedEvent) -> None:
-            if event.command_name in ("find", "getMore"):
-                sizes.append(event.command.get("batchSize"))
-
-        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-            pass
-
-        def failed(self, event: monitoring.CommandFailedEvent) -> None:
-            pass
-
+    batches = Batches()
+    sizes = batches.sizes
     stale = Histogram.of_points([2.35] * 5, [48.86] * 5, 30)
     world = {"loc": {"$geoWithin": {"$box": [[-179.0, -89.0], [179.0, 89.0]]}}}
     inside = plain.count_documents(world)
     assert inside > 1_000
-    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[Batches()]) as watched:
+    with MongoClient[dict[str, Any]](cluster.uri, event_listeners=[batches]) as watched:
         collection = watched[plain.database.name][plain.name]
         for options, expected in (
             ({}, [107, 8_000]),
