@@ -105,7 +105,7 @@ class Settled:
         """Take note of how many documents or keys came, and how many the servers counted."""
         if self.names:
             info.experience.learn_share(self.names, counted + seen, self.held or self.expected)
-        else:
+        elif not self.others:
             info.learn(self.cover, seen, self.expected)
 
     def reading(self) -> Callable[[], object] | None:
