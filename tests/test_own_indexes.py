@@ -345,6 +345,25 @@ def test_which_indexes_find_by_the_place_too(harbour: Any, keys: dict[str, Any],
     assert not found_with_place([{"$or": [around(HARBOUR, 100), around(HARBOUR, 50)]}], info)
 
 
+@pytest.mark.parametrize("keys", [{"kind": 1}, {"$**": 1}])
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"$text": {"$search": "cafe"}},  # the server refuses it beside a near
+        {"$or": [{"kind": 1}, {"$text": {"$search": "cafe"}}]},
+        {"$or": [{"kind": 1}, {"kind": 2}]},
+        {"$expr": {"$eq": ["$kind", 1]}},
+    ],
+)
+def test_a_near_goes_by_no_ring_beside_what_only_the_server_judges(
+    harbour: Any, keys: dict[str, Any], condition: dict[str, Any]
+) -> None:
+    info = knowing(harbour, Index("own", tuple(keys.items())))
+    here = near(HARBOUR, FERRY)
+    assert plan_find(here, info, limit=5).rings is not None
+    assert plan_find({"loc": here["loc"], **condition}, info, limit=5).rings is None
+
+
 def test_conditions_that_only_the_callers_codec_encodes(harbour: Any) -> None:
     """They are learnt of like any other, and say nothing of how many points there are."""
     info = knowing(harbour, Index("own", (("tenant", 1),)))

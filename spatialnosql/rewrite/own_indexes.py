@@ -41,7 +41,7 @@ def _fields(condition: Any) -> Iterator[str]:
                 yield from _fields(part)
         elif key == "$expr":
             yield from _paths(value)
-        else:
+        elif not key.startswith("$"):
             yield key
 
 
