@@ -18,13 +18,7 @@ from pymongo.results import BulkWriteResult, DeleteResult, InsertManyResult, Ins
 
 from spatialnosql.client_pipelines import pipeline_in_client
 from spatialnosql.counting import can_settle, settled_count
-from spatialnosql.cursor import (
-    AsyncSpatialCursor,
-    SpatialCursor,
-    in_client,
-    planned_steps,
-    unchanged_reason,
-)
+from spatialnosql.cursor import AsyncSpatialCursor, SpatialCursor
 from spatialnosql.deadline import Deadline
 from spatialnosql.errors import UsageError
 from spatialnosql.explain import Explanation, explain_count_steps, explain_steps
@@ -32,6 +26,7 @@ from spatialnosql.found import AsyncFound, Found
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import InfoCache
 from spatialnosql.one_moment import wants_one_moment, with_session
+from spatialnosql.planned_find import in_client, planned_steps, unchanged_reason
 from spatialnosql.reading import can_settle_documents
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window

@@ -8,11 +8,11 @@ from typing import Any
 
 from spatialnosql.client_pipelines import PlannedCount, plan_in_client
 from spatialnosql.counting import by_place, listed_stages
-from spatialnosql.cursor import near_limit, planned_steps, unchanged_reason, why_unreadable
 from spatialnosql.examined import Examined, count_stages, examined
 from spatialnosql.info import CollectionInfo
 from spatialnosql.one_moment import wants_one_moment
 from spatialnosql.own_session import in_own_session
+from spatialnosql.planned_find import near_limit, planned_steps, unchanged_reason, why_unreadable
 from spatialnosql.rewrite import Context, Plan, QoS, rewrite_pipeline
 from spatialnosql.rewrite.bound_geo_near import pipeline_within_window
 from spatialnosql.rewrite.bound_near import windows, within_window

@@ -6,6 +6,8 @@ borders of cells, and a few anywhere; some at the very same place, some at none.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
+from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
 
@@ -158,6 +161,18 @@ def make_collection(
     cells = _cells(content, setup)
     register(collection, setup, Histogram.of_cells(cells, HISTOGRAM_BITS))
     return collection
+
+
+@contextlib.contextmanager
+def temporary_points(client: MongoClient[dict[str, Any]], database: str) -> Iterator[Documents]:
+    """Such a collection of a thousand documents in a database of its own, for as long as it is needed."""
+    client.drop_database(database)
+    collection = make_collection(client[database], "points", Setup(), documents(1_000, 5, Setup()))
+    try:
+        yield collection
+    finally:
+        client.drop_database(database)
+        metadata_collection(collection).delete_many({"_id": {"$regex": f"^{database}[.]"}})
 
 
 def shard_interleaved(collection: Documents, hashes: list[str], parts: int = 6) -> list[dict[str, Any]]:

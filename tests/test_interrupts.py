@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from places import Documents, Setup, documents, make_collection
+from places import Documents, temporary_points
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.monitoring import CommandListener
@@ -18,7 +18,7 @@ from pymongo.read_concern import ReadConcern
 from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
-from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.metadata import load_info
 from spatialnosql.one_moment import at_one_moment
 from spatialnosql.rewrite import QoS
 from spatialnosql.steps import Steps, call, run, run_async
@@ -31,12 +31,8 @@ SNAPSHOT = ReadConcern("snapshot")
 
 @pytest.fixture(scope="module")
 def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Documents]:
-    client.drop_database(DATABASE)
-    setup = Setup()
-    collection = make_collection(client[DATABASE], "points", setup, documents(1_000, 5, setup))
-    yield collection
-    client.drop_database(DATABASE)
-    metadata_collection(collection).delete_many({"_id": {"$regex": f"^{DATABASE}[.]"}})
+    with temporary_points(client, DATABASE) as collection:
+        yield collection
 
 
 @pytest.fixture(scope="module")

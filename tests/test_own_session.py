@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from places import Documents, Setup, documents, make_collection
+from places import Documents, temporary_points
 from pymongo import AsyncMongoClient, MongoClient
 from pymongo.client_session import ClientSession
 from pymongo.errors import OperationFailure
@@ -17,7 +17,7 @@ from spatialnosql.collection import AsyncSpatialCollection, SpatialCollection
 from spatialnosql.joins.count_by_polygon import count_by_polygon
 from spatialnosql.joins.grid import grid
 from spatialnosql.joins.polygons import Polygons
-from spatialnosql.metadata import InfoCache, metadata_collection
+from spatialnosql.metadata import InfoCache
 from spatialnosql.rewrite import QoS
 from spatialnosql.steps import run
 
@@ -31,12 +31,8 @@ pytestmark = pytest.mark.skipif(not hasattr(ClientSession, "bind"), reason="this
 
 @pytest.fixture(scope="module")
 def plain(client: MongoClient[dict[str, Any]]) -> Iterator[Documents]:
-    client.drop_database(DATABASE)
-    setup = Setup()
-    collection = make_collection(client[DATABASE], "points", setup, documents(1_000, 5, setup))
-    yield collection
-    client.drop_database(DATABASE)
-    metadata_collection(collection).delete_many({"_id": {"$regex": f"^{DATABASE}[.]"}})
+    with temporary_points(client, DATABASE) as collection:
+        yield collection
 
 
 @pytest.fixture

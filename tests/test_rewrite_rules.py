@@ -16,10 +16,10 @@ import pytest
 from pymongo import MongoClient
 
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import near_limit, sorted_wanted, unchanged_reason
 from spatialnosql.errors import UsageError
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
+from spatialnosql.planned_find import near_limit, sorted_wanted, unchanged_reason
 from spatialnosql.rewrite import PIPELINE_RULES, RULES, Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.ring_near import first_ring
 

@@ -23,10 +23,10 @@ from pymongo.errors import OperationFailure
 
 from spatialnosql.client_pipelines import plan_in_client
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import planned, unchanged_reason
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo
 from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.planned_find import planned, unchanged_reason
 from spatialnosql.rewrite import Plan, QoS, rewrite, rewrite_pipeline
 from spatialnosql.rewrite.cost import CLIENT
 from spatialnosql.rewrite.planning import plan_count

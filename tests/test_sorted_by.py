@@ -14,12 +14,12 @@ from pymongo.collection import Collection
 
 from spatialnosql.analyze import analyze
 from spatialnosql.collection import SpatialCollection
-from spatialnosql.cursor import planned
 from spatialnosql.experience import Experience
 from spatialnosql.geohash import points_to_strings
 from spatialnosql.histogram import Histogram
 from spatialnosql.info import CollectionInfo, Index, ShardRange
 from spatialnosql.metadata import load_info, metadata_collection
+from spatialnosql.planned_find import planned
 from spatialnosql.rewrite import Plan, QoS
 from spatialnosql.rewrite.own_indexes import names_of
 from spatialnosql.steps import run

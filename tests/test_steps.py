@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -226,15 +227,22 @@ def test_who_is_cancelled_may_call_still_until_it_is_cancelled_again(times: int)
     assert done == (["work", "abort", "abort ended", "told"] if times == 1 else ["work", "abort", "told"])
 
 
-def test_who_is_cancelled_is_told_when_all_that_was_begun_has_ended() -> None:
-    """The next command in a session must not be sent while one is under way."""
-    done: list[str] = []
+def slow_work(done: list[str]) -> tuple[threading.Event, Callable[[], None]]:
+    """Work that takes a while and then says that it is done, and what tells that it has begun."""
     begun = threading.Event()
 
     def work() -> None:
         begun.set()
         time.sleep(0.2)
         done.append("work")
+
+    return begun, work
+
+
+def test_who_is_cancelled_is_told_when_all_that_was_begun_has_ended() -> None:
+    """The next command in a session must not be sent while one is under way."""
+    done: list[str] = []
+    begun, work = slow_work(done)
 
     async def slow(name: str) -> None:
         try:
@@ -265,12 +273,7 @@ def test_who_is_cancelled_is_told_when_all_that_was_begun_has_ended() -> None:
 
 def test_who_is_cancelled_while_only_work_is_left_waits_for_it() -> None:
     done: list[str] = []
-    begun = threading.Event()
-
-    def work() -> None:
-        begun.set()
-        time.sleep(0.2)
-        done.append("work")
+    begun, work = slow_work(done)
 
     async def quick() -> None:
         begun.wait()
