@@ -93,6 +93,11 @@ def test_what_is_wanted_decides() -> None:
     assert not plan_of(info, BIG, sort="time", limit=60_000).rewritten
 
 
+def test_a_key_that_is_no_text_is_left_to_pymongo() -> None:
+    info = known(KIND_AND_TIME)
+    assert "an index has the order" not in str(plan_of(info, {**BIG, 5: 1}, sort="time", limit=10))
+
+
 def test_equality_before_the_order() -> None:
     """Conditions on the fields before the order make one of it, if they are met by one value or by few."""
     info = known(KIND_AND_TIME)

@@ -41,7 +41,7 @@ def _fields(condition: Any) -> Iterator[str]:
                 yield from _fields(part)
         elif key == "$expr":
             yield from _paths(value)
-        elif not key.startswith("$"):
+        elif not str(key).startswith("$"):
             yield key
 
 

@@ -229,7 +229,7 @@ def first_ring(rings: Rings, info: CollectionInfo) -> Filter:
 
 
 def _has_own_index(other: Filter, info: CollectionInfo) -> bool:
-    if any(key.startswith("$") for key in other):
+    if any(str(key).startswith("$") for key in other):
         return False  # an $or, a $text, ...: which the server may refuse beside a near
     return have_index([other], info) or bool(set(other) & fields_behind_gh(info))
 

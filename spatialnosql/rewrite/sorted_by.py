@@ -164,7 +164,7 @@ def _fixed(conditions: tuple[Filter, ...]) -> tuple[set[str], set[str]]:
     equal, few = set(), set()
     for condition in conditions:
         for field, value in condition.items():
-            if field.startswith("$") or isinstance(value, re.Pattern | Regex):
+            if str(field).startswith("$") or isinstance(value, re.Pattern | Regex):
                 continue
             operators = set(value) if isinstance(value, Mapping) else set()
             if not any(str(name).startswith("$") for name in operators) or "$eq" in operators:
